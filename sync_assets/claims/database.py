@@ -1,0 +1,150 @@
+"""The connection pool to the accounts' database, and the one rule for trying again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.rows import TupleRow
+from psycopg.types.datetime import TimestamptzBinaryLoader, TimestamptzLoader
+from psycopg_pool import AsyncConnectionPool
+
+from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
+from sync_assets.claims.names import Names
+from sync_assets.clock import Deadline
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STATEMENT_TIMEOUT_SECONDS = 30
+"""How long one of our statements may take on the server. After it, a commit whose answer was lost has happened or never will."""
+
+CONNECT_TIMEOUT_SECONDS = 10
+
+# What another attempt on a fresh connection may mend, and nothing else: deadlock, serialization failure, lock not
+# available in time, and a server that is going away, starting, or out of connections.
+_PASSING = {"40P01", "40001", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "25006"}
+
+
+class _Timestamptz(TimestamptzLoader):
+    """`infinity` and years Python has not are legal in the row and must not spoil the rows read with it."""
+
+    def load(self, data: Buffer) -> datetime:
+        return _within_python(super().load, data, bytes(data).lstrip().startswith(b"-"))
+
+
+class _TimestamptzBinary(TimestamptzBinaryLoader):
+    def load(self, data: Buffer) -> datetime:
+        return _within_python(super().load, data, bool(bytes(data)[0] & 0x80))
+
+
+def _within_python(load: Callable[[Buffer], datetime], data: Buffer, before: bool) -> datetime:
+    try:
+        return load(data)
+    except psycopg.DataError:
+        return (datetime.min if before else datetime.max).replace(tzinfo=timezone.utc)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether a database error may be gone on a fresh connection: a lost connection, a restart, a deadlock."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.DatabaseError):
+        return False
+    if error.sqlstate is None:  # no answer from the server at all: the connection is gone (or the pool waited in vain)
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate in _PASSING or error.sqlstate.startswith("08")
+
+
+class Database:
+    """The accounts' database: a small pool in autocommit. Open it in the event loop that uses it.
+
+    Args:
+        url: a libpq URL or connection string. Never shown.
+        names: the tables and columns.
+        max_connections: the most connections held at once.
+    """
+
+    def __init__(self, url: str, names: Names | None = None, *, max_connections: int = 6) -> None:
+        self.names = names or Names()
+        self._url = url
+        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[TupleRow]] = AsyncConnectionPool(
+            url,
+            kwargs={
+                "autocommit": True,
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "application_name": "sync-assets",
+                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_SECONDS}s -c timezone=UTC",
+            },
+            min_size=1,
+            max_size=max_connections,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            configure=_configure,
+            open=False,
+        )
+
+    async def __aenter__(self) -> Database:
+        await self._try_once()
+        await self._pool.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._pool.close()
+
+    async def _try_once(self) -> None:
+        """One plain connection first: the pool would try on for its whole timeout and then keep the reason to itself."""
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url, connect_timeout=CONNECT_TIMEOUT_SECONDS)
+        except psycopg.ProgrammingError:
+            # libpq quotes the string it could not read, password and all
+            raise SettingsError(
+                "the database URL cannot be read; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            ) from None
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(f"cannot connect to the accounts' database: {one_line(error)}") from None
+        await connection.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[TupleRow]]:
+        """A connection in autocommit: each statement is its own transaction, and none stays open."""
+        async with self._pool.connection() as connection:
+            yield connection
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """Run `attempt` until it works, its fault is not a passing one, or the deadline is over.
+
+        Args:
+            attempt: takes its own connection; must be safe to run again when its answer was lost.
+            deadline: no new attempt starts after it.
+
+        Raises:
+            psycopg.Error: what the last attempt raised.
+        """
+        wait = 0.02
+        while True:
+            try:
+                return await attempt()
+            except psycopg.Error as error:
+                if not is_passing(error) or deadline.remaining() <= wait:
+                    raise
+                log.warning("trying the database again: %s", one_line(error))
+                if error.sqlstate is None or error.sqlstate.startswith("57"):
+                    await self._pool.check()  # the other connections died with this one: drop them in one go
+            await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+            wait = min(wait * 2, 2.0)
+
+
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    connection.adapters.register_loader("timestamptz", _Timestamptz)
+    connection.adapters.register_loader("timestamptz", _TimestamptzBinary)
+
+
+def one_line(error: BaseException) -> str:
+    """A database error in one line."""
+    return " ".join(str(error).split()) or type(error).__name__

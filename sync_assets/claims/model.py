@@ -1,0 +1,125 @@
+"""What a claim returns, what it selects, and what is written back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from sync_assets.clock import Deadline
+
+
+@dataclass(frozen=True)
+class Before:
+    """The row as the claim found it: what a hand-back restores and what a takeover is told from.
+
+    Attributes:
+        status: `IDLE`, `FAILED`, or `IN_PROGRESS` when the claim took the row over.
+        started_at: when the claim before this one was made.
+        last_tick: the latest schedule tick the row had been claimed for.
+        claimed_generation: the generation the claim before saw.
+        claimed_by: who held the row last.
+        error_kind: the kind of the last failure, if the last attempt failed.
+    """
+
+    status: str
+    started_at: datetime | None
+    last_tick: datetime | None
+    claimed_generation: int
+    claimed_by: str | None
+    error_kind: str | None
+
+
+@dataclass(frozen=True)
+class ClaimedAccount:
+    """One account this run has won.
+
+    Attributes:
+        account_id: the account's key.
+        claim_seq: the claim's number: the fencing token. It never repeats and only grows.
+        generation: the generation of the configuration that the claim saw.
+        claimed_by: this run and process, as written in the row.
+        started_at: when the claim was made, by the database's clock.
+        lease: how long the claim was promised.
+        lease_ends: the end of the lease on this process's monotonic clock, counted from before the claim was sent.
+        before: the row as the claim found it.
+        row_json: the whole row as JSON text; `row` parses it.
+    """
+
+    account_id: str
+    claim_seq: int
+    generation: int
+    claimed_by: str
+    started_at: datetime
+    lease: timedelta
+    lease_ends: Deadline
+    before: Before
+    row_json: str
+
+    def __repr__(self) -> str:  # the owner's columns may hold anything: never in a log by accident
+        return f"ClaimedAccount({self.account_id!r}, claim_seq={self.claim_seq})"
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether the run that held the row before never settled it."""
+        return self.before.status == "IN_PROGRESS"
+
+    @cached_property
+    def row(self) -> Mapping[str, Any]:
+        """The whole row as Postgres' `to_jsonb` gives it; parsed when first read, so that a bad row fails alone."""
+        row: dict[str, Any] = json.loads(self.row_json)
+        return row
+
+
+class SelectionKind(str, Enum):
+    """The four ways of narrowing the eligible rows; each entry point uses exactly one."""
+
+    DUE = "due"
+    ALL = "all"
+    ACCOUNTS = "accounts"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of the eligible rows a run is after.
+
+    Attributes:
+        kind: the way.
+        tick: the schedule tick, with a zone (`due` only).
+        account_ids: the accounts (`accounts` only).
+    """
+
+    kind: SelectionKind
+    tick: datetime | None = None
+    account_ids: Sequence[str] = ()
+
+    @classmethod
+    def due(cls, tick: datetime) -> Selection:
+        """What this schedule tick has not been claimed for yet.
+
+        Raises:
+            ValueError: the tick has no time zone.
+        """
+        if tick.tzinfo is None:
+            raise ValueError(f"the tick {tick.isoformat()} has no time zone; write it like 2026-01-31T08:00:00+00:00")
+        return cls(SelectionKind.DUE, tick=tick)
+
+    @classmethod
+    def all(cls) -> Selection:
+        """Every eligible account, once in this run: a run by hand."""
+        return cls(SelectionKind.ALL)
+
+    @classmethod
+    def accounts(cls, account_ids: Sequence[str]) -> Selection:
+        """These accounts, now, whatever they wait for: a run by hand."""
+        return cls(SelectionKind.ACCOUNTS, account_ids=tuple(dict.fromkeys(account_ids)))
+
+    @classmethod
+    def changed(cls) -> Selection:
+        """Accounts whose configuration changed since they were claimed last: the sensor."""
+        return cls(SelectionKind.CHANGED)
