@@ -2,16 +2,35 @@
 
 from sync_assets.claims.database import Database
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
-from sync_assets.claims.model import Before, ClaimedAccount, Selection, SelectionKind
+from sync_assets.claims.explain import count_changed
+from sync_assets.claims.model import (
+    Before,
+    ClaimedAccount,
+    Ending,
+    Explanation,
+    Fate,
+    Outcome,
+    Selection,
+    SelectionKind,
+    Verdict,
+)
 from sync_assets.claims.names import Names
+from sync_assets.claims.store import Claims
 
 __all__ = [
     "Before",
     "ClaimedAccount",
+    "Claims",
     "Database",
     "DatabaseUnavailable",
+    "Ending",
+    "Explanation",
+    "Fate",
     "Names",
+    "Outcome",
     "Selection",
     "SelectionKind",
     "SettingsError",
+    "Verdict",
+    "count_changed",
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.rows import TupleRow
 from psycopg.types.datetime import TimestamptzBinaryLoader, TimestamptzLoader
@@ -25,13 +26,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 STATEMENT_TIMEOUT_SECONDS = 30
-"""How long one of our statements may take on the server. After it, a commit whose answer was lost has happened or never will."""
+"""How long one of our statements may take on the server. A commit whose answer was lost has come by then, or never."""
 
 CONNECT_TIMEOUT_SECONDS = 10
 
 # What another attempt on a fresh connection may mend, and nothing else: deadlock, serialization failure, lock not
 # available in time, and a server that is going away, starting, or out of connections.
 _PASSING = {"40P01", "40001", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "25006"}
+
+
+_FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
+_LAST = datetime(9999, 12, 31, tzinfo=timezone.utc)
 
 
 class _Timestamptz(TimestamptzLoader):
@@ -50,7 +55,7 @@ def _within_python(load: Callable[[Buffer], datetime], data: Buffer, before: boo
     try:
         return load(data)
     except psycopg.DataError:
-        return (datetime.min if before else datetime.max).replace(tzinfo=timezone.utc)
+        return _FIRST if before else _LAST
 
 
 def is_passing(error: BaseException) -> bool:
@@ -98,7 +103,7 @@ class Database:
         await self._pool.close()
 
     async def _try_once(self) -> None:
-        """One plain connection first: the pool would try on for its whole timeout and then keep the reason to itself."""
+        """One plain connection first: the pool would try on for its whole timeout and then not say why it failed."""
         try:
             connection = await psycopg.AsyncConnection.connect(self._url, connect_timeout=CONNECT_TIMEOUT_SECONDS)
         except psycopg.ProgrammingError:
@@ -115,6 +120,30 @@ class Database:
         """A connection in autocommit: each statement is its own transaction, and none stays open."""
         async with self._pool.connection() as connection:
             yield connection
+
+    async def fetch(self, query: sql.Composable, parameters: Mapping[str, object] | None = None) -> Sequence[TupleRow]:
+        """Run one statement in autocommit and fetch all its rows.
+
+        Raises:
+            psycopg.OperationalError: also when no answer came long after the server must have given up: the
+                connection is dead and nobody noticed.
+            psycopg.Error: anything else.
+        """
+
+        async def attempt() -> Sequence[TupleRow]:
+            async with self.connection() as connection:
+                cursor = await connection.execute(query, parameters)
+                return await cursor.fetchall()
+
+        try:
+            return await asyncio.wait_for(attempt(), STATEMENT_TIMEOUT_SECONDS + 2 * CONNECT_TIMEOUT_SECONDS)
+        except asyncio.TimeoutError:
+            raise psycopg.OperationalError("the database gave no answer") from None
+
+    async def forget_dead(self, error: psycopg.Error) -> None:
+        """After a lost connection: drop the others that died with it, in one go."""
+        if error.sqlstate is None or error.sqlstate.startswith("57"):
+            await self._pool.check()
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Run `attempt` until it works, its fault is not a passing one, or the deadline is over.
@@ -134,8 +163,7 @@ class Database:
                 if not is_passing(error) or deadline.remaining() <= wait:
                     raise
                 log.warning("trying the database again: %s", one_line(error))
-                if error.sqlstate is None or error.sqlstate.startswith("57"):
-                    await self._pool.check()  # the other connections died with this one: drop them in one go
+                await self.forget_dead(error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
             wait = min(wait * 2, 2.0)
 

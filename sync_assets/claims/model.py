@@ -48,6 +48,7 @@ class ClaimedAccount:
         lease_ends: the end of the lease on this process's monotonic clock, counted from before the claim was sent.
         before: the row as the claim found it.
         row_json: the whole row as JSON text; `row` parses it.
+        answer_lost: the claim's answer was lost and the row was read back, so that `before` is a guess.
     """
 
     account_id: str
@@ -59,6 +60,7 @@ class ClaimedAccount:
     lease_ends: Deadline
     before: Before
     row_json: str
+    answer_lost: bool = False
 
     def __repr__(self) -> str:  # the owner's columns may hold anything: never in a log by accident
         return f"ClaimedAccount({self.account_id!r}, claim_seq={self.claim_seq})"
@@ -123,3 +125,82 @@ class Selection:
     def changed(cls) -> Selection:
         """Accounts whose configuration changed since they were claimed last: the sensor."""
         return cls(SelectionKind.CHANGED)
+
+
+class Ending(Enum):
+    """How a claimed account leaves this run."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    HANDED_BACK = "handed_back"
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is to be written back for one claimed account.
+
+    Attributes:
+        account: the claim.
+        ending: which of the four writes.
+        error_kind: the kind of failure (`FAILED` only).
+        error: one redacted line for a person (`FAILED` only).
+        backoff_seconds: our own backoff from now; None: none.
+        retry_after: the time the upstream named; None: none.
+    """
+
+    account: ClaimedAccount
+    ending: Ending
+    error_kind: str | None = None
+    error: str | None = None
+    backoff_seconds: float | None = None
+    retry_after: timedelta | datetime | None = None
+
+
+class Fate(Enum):
+    """What became of an outcome that was to be written.
+
+    Attributes:
+        RECORDED: it is in the row.
+        LOST: the row was in other hands, or gone; nothing was written.
+        UNKNOWN: an answer was lost and the row has since been claimed again: it may have been written.
+    """
+
+    RECORDED = "recorded"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+class Verdict(str, Enum):
+    """Why an account was not claimed."""
+
+    UNKNOWN = "unknown"
+    DISABLED = "disabled"
+    IN_PROGRESS = "in_progress"
+    LOCKED = "locked"
+    WAITING = "waiting"
+    FREE = "free"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an account was not claimed; `str()` says it in a sentence.
+
+    Attributes:
+        account_id: the account.
+        verdict: the reason.
+        claimed_by: who holds it (`in_progress`), or held it last.
+        since: since when it is held.
+        until: when the claim or the wait ends.
+        sentence: the reason for a person, with times in UTC and the way out.
+    """
+
+    account_id: str
+    verdict: Verdict
+    sentence: str
+    claimed_by: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __str__(self) -> str:
+        return self.sentence

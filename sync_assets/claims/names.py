@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -10,6 +11,7 @@ from psycopg import sql
 
 from sync_assets.claims.errors import SettingsError
 
+_INDEXES = ("free", "waiting", "held", "oldest", "changed")
 _LIMIT = 48  # Postgres cuts identifiers at 63 bytes; ours add suffixes such as `_claim_seq`
 
 
@@ -52,8 +54,27 @@ class Names:
             "records": sql.Identifier(self.schema, self.records),
             "claim_seq": sql.Identifier(self.schema, f"{self.table}_claim_seq"),
             "generation_seq": sql.Identifier(self.schema, f"{self.table}_gen_seq"),
+            "claim_seq_name": sql.Literal(_dotted(self.schema, f"{self.table}_claim_seq")),
+            "generation_seq_name": sql.Literal(_dotted(self.schema, f"{self.table}_gen_seq")),
+            "generation_function": sql.Identifier(self.schema, f"{self.table}_generation"),
             "version_seq": sql.Identifier(self.schema, f"{self.records}_version_seq"),
+            **{f"{part}_index": sql.Identifier(f"{self.table}_{part}") for part in _INDEXES},
         }
+
+    @property
+    def table_name(self) -> str:
+        """The account table as a person writes it, quoted where it must be."""
+        return _dotted(self.schema, self.table)
+
+    @property
+    def records_name(self) -> str:
+        """The records table as a person writes it, quoted where it must be."""
+        return _dotted(self.schema, self.records)
+
+
+def _dotted(*names: str) -> str:
+    plain = re.compile(r"[a-z_][a-z0-9_]*")
+    return ".".join(name if plain.fullmatch(name) else '"' + name.replace('"', '""') + '"' for name in names)
 
 
 @cache

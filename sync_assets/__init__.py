@@ -1,0 +1,1 @@
+"""Claim scheduled work from your own Postgres table with one UPDATE … RETURNING, under Dagster."""

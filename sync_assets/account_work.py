@@ -1,0 +1,132 @@
+"""One account's work: contained, whatever it raises; on time, really cancelled; and told what it came to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from sync_assets.account_sync import AccountSync, LeaseLost, SyncResult
+from sync_assets.claims import ClaimedAccount, Ending
+from sync_assets.clock import Deadline
+from sync_assets.upstream import SyncError, UpstreamClient, one_line, redact
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 5.0
+"""How often the clock is read while waiting: asyncio's own does not count while the machine sleeps."""
+
+
+class Reason(Enum):
+    """What one account's work came to."""
+
+    SUCCEEDED = Ending.SUCCEEDED
+    FAILED = Ending.FAILED
+    HANDED_BACK = Ending.HANDED_BACK
+    GIVEN_UP = Ending.GIVEN_UP
+    LEASE_LOST = "lease lost"
+    NEVER_ENDED = "never ended"
+
+    @property
+    def ending(self) -> Ending | None:
+        """What is to be written; None: nothing."""
+        return self.value if isinstance(self.value, Ending) else None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What one account's work came to, and what there is to tell of it."""
+
+    reason: Reason
+    result: SyncResult = field(default_factory=SyncResult)
+    error_kind: str | None = None
+    error: str | None = None
+    retry_after: timedelta | datetime | None = None
+
+
+class AccountWork:
+    """One account being synced in a task of its own.
+
+    Args:
+        sync: what to do.
+        account: for which account.
+        client: with which client.
+        deadline: when to cancel it.
+        limit: the time limit it was given, in seconds, for its error.
+        alone: nothing else may be worked beside it.
+    """
+
+    def __init__(
+        self,
+        sync: AccountSync,
+        account: ClaimedAccount,
+        client: UpstreamClient,
+        deadline: Deadline,
+        limit: float,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self.account = account
+        self.alone = alone
+        self._deadline = deadline
+        self._limit = limit
+        self._cancelled_as: Reason | None = None
+        self._task = asyncio.create_task(self._contained(sync, client))
+
+    def cancel(self, reason: Reason) -> None:
+        """Cancel the work; what it then comes to counts as `reason` unless it finished all the same."""
+        self._cancelled_as = self._cancelled_as or reason
+        self._task.cancel()
+
+    async def ended(self) -> Ended:
+        """Wait for the end: the work's own, or the deadline's, and at the latest the lease's."""
+        if not await self._ends_by(self._deadline):
+            self.cancel(Reason.FAILED)
+            if not await self._ends_by(self.account.lease_ends):
+                # it may still be sending: calling it failed would let another run start beside it
+                return Ended(Reason.NEVER_ENDED, error="its work did not end when cancelled; left to its lease")
+        if self._task.cancelled():  # before its first step
+            return self._cancelled()
+        return self._task.result()
+
+    async def _ends_by(self, deadline: Deadline) -> bool:
+        while not self._task.done() and not deadline.passed():
+            await asyncio.wait({self._task}, timeout=min(deadline.remaining(), _LOOK_SECONDS))
+        return self._task.done()
+
+    async def _contained(self, sync: AccountSync, client: UpstreamClient) -> Ended:
+        try:
+            result = await sync.sync(self.account, client, self._deadline)
+        except BaseException as error:  # noqa: BLE001  # this account's, whatever it is: also SystemExit
+            if self._cancelled_as is not None and not isinstance(error, SyncError | LeaseLost):
+                return self._cancelled()
+            return self._failed(error)
+        return Ended(Reason.SUCCEEDED, result if isinstance(result, SyncResult) else SyncResult())
+
+    def _cancelled(self) -> Ended:
+        if self._cancelled_as is Reason.HANDED_BACK:
+            return Ended(Reason.HANDED_BACK)
+        return Ended(Reason.FAILED, error_kind="timeout", error=f"not finished within its {self._limit:g} s")
+
+    def _failed(self, error: BaseException) -> Ended:
+        if isinstance(error, LeaseLost):
+            return Ended(Reason.LEASE_LOST, error="the lease was lost: another run has the account; nothing written")
+        if self._cancelled_as is Reason.HANDED_BACK:
+            return Ended(Reason.HANDED_BACK)
+        if isinstance(error, SyncError):
+            return Ended(
+                Reason.FAILED, error_kind=error.kind, error=one_line(error.detail), retry_after=error.retry_after
+            )
+        text = redact("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        log.error("account %s failed with a bug:\n%s", self.account.account_id, text)
+        return Ended(Reason.FAILED, error_kind="bug", error=one_line(f"{type(error).__name__}: {_text(error)}"))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # an exception that cannot say what it is
+        return "(it has no text)"

@@ -1,0 +1,100 @@
+"""Create the account table, and refuse one that is not as it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from sync_assets.claims.errors import SettingsError
+from sync_assets.claims.names import Names, compose, read_sql
+
+_PACKAGE = "sync_assets.claims.sql"
+
+# A zone-less timestamp would double-claim as soon as two sessions disagree about the zone; the others would fail or
+# lie in their own ways. So every column of ours has exactly this type.
+_STATE_COLUMNS = {
+    "status": "text",
+    "started_at": "timestamp with time zone",
+    "lease": "interval",
+    "claim_seq": "bigint",
+    "claimed_by": "text",
+    "last_tick": "timestamp with time zone",
+    "last_success": "timestamp with time zone",
+    "failures": "integer",
+    "error_kind": "text",
+    "last_error": "text",
+    "next_attempt_at": "timestamp with time zone",
+    "not_before": "timestamp with time zone",
+    "generation": "bigint",
+    "claimed_generation": "bigint",
+}
+
+
+async def create_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> bool:
+    """Create the account table where it is not there yet. Safe to repeat and to run twice at once.
+
+    Args:
+        connection: in autocommit.
+        names: the table and its columns.
+
+    Returns:
+        Whether the table was created.
+
+    Raises:
+        SettingsError: a table of that name is there and is not as it must be.
+    """
+    async with connection.transaction():
+        await create_schema(connection, names)
+        if not await table_exists(connection, names.table_name):
+            await connection.execute(compose(_PACKAGE, "schema.sql", names))
+            return True
+    await check_account_table(connection, names)
+    return False
+
+
+async def check_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
+    """Refuse a table that is missing, or that has a column missing or of another type.
+
+    Raises:
+        SettingsError: names the table and each column, with what it is and what it must be.
+    """
+    await check_columns(connection, names.table_name, {names.key: "text", names.enabled: "boolean", **_STATE_COLUMNS})
+
+
+async def create_schema(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
+    """Within a transaction: wait for anybody else who is creating tables, then make the schema if it is missing."""
+    # IF NOT EXISTS looks before it locks: two at once would collide in the catalogue
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('sync-assets init', 0))")
+    found = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (names.schema,))
+    if await found.fetchone() is None:
+        await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(names.schema)))
+
+
+async def table_exists(connection: psycopg.AsyncConnection[Any], table: str) -> bool:
+    """Whether there is a table (or view) of this name, written as `Names.table_name` writes it."""
+    found = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    row = await found.fetchone()
+    return row is not None and bool(row[0])
+
+
+async def check_columns(connection: psycopg.AsyncConnection[Any], table: str, expected: Mapping[str, str]) -> None:
+    """Refuse a table that is missing, or whose columns are missing or of other types.
+
+    Raises:
+        SettingsError: names the table and each column, with what it is and what it must be.
+    """
+    if not await table_exists(connection, table):
+        raise SettingsError(f"there is no table {table} in this database; create it with: sync-assets init")
+    found = await connection.execute(read_sql(_PACKAGE, "columns.sql").encode(), {"table": table})
+    actual = {str(name): str(kind) for name, kind in await found.fetchall()}
+    wrong = [f"{name} is missing (expected {kind})" for name, kind in expected.items() if name not in actual]
+    wrong += [
+        f"{name} is {actual[name]} (expected {kind})"
+        for name, kind in expected.items()
+        if name in actual and actual[name] != kind
+    ]
+    if wrong:
+        raise SettingsError(f"the table {table} cannot be used: " + "; ".join(wrong))

@@ -1,0 +1,65 @@
+-- One configuration row per account. The owner's columns are the owner's; the rest is the state machine.
+CREATE SEQUENCE {claim_seq};
+CREATE SEQUENCE {generation_seq};
+
+CREATE TABLE {table} (
+    {key}              text PRIMARY KEY CHECK (length({key}) BETWEEN 1 AND 512),
+    {enabled}          boolean NOT NULL DEFAULT true,  -- the owner's switch; never written by a sync
+
+    status             text NOT NULL DEFAULT 'IDLE' CHECK (status IN ('IDLE', 'IN_PROGRESS', 'FAILED')),
+    started_at         timestamptz,                    -- when the current or last claim was made
+    lease              interval,                       -- how long that claim was promised
+    claim_seq          bigint NOT NULL DEFAULT 0,      -- the claim's number: the fencing token
+    claimed_by         text,                           -- who holds the row, or held it last
+    last_tick          timestamptz,                    -- the latest schedule tick the row was claimed for
+    last_success       timestamptz,
+    failures           integer NOT NULL DEFAULT 0,     -- in a row
+    error_kind         text,
+    last_error         text,
+    next_attempt_at    timestamptz,                    -- our own backoff; null: whenever
+    not_before         timestamptz,                    -- the time the upstream named; null: none
+    generation         bigint NOT NULL DEFAULT 0,      -- moves when the owner changes the configuration
+    claimed_generation bigint NOT NULL DEFAULT 0,      -- the generation the last claim saw
+
+    base_url           text,
+    secret_ref         text,                           -- where the secret is (env:NAME, file:PATH), never the secret
+    settings           jsonb NOT NULL DEFAULT '{{}}',
+
+    -- a claim without its start could never be found stalled: it would be held for ever
+    CHECK (status <> 'IN_PROGRESS' OR started_at IS NOT NULL)
+);
+
+-- Owned by the table, so that dropping the table leaves nothing behind.
+ALTER SEQUENCE {claim_seq} OWNED BY {table}.claim_seq;
+ALTER SEQUENCE {generation_seq} OWNED BY {table}.generation;
+
+-- One index for each way of being due (claim.sql): an OR over all of them could use none.
+CREATE INDEX {free_index} ON {table} (coalesce(last_tick, '-infinity'), started_at NULLS FIRST)
+    WHERE {enabled} AND status <> 'IN_PROGRESS' AND next_attempt_at IS NULL AND not_before IS NULL;
+CREATE INDEX {waiting_index} ON {table} (greatest(next_attempt_at, not_before))
+    WHERE {enabled} AND status <> 'IN_PROGRESS' AND (next_attempt_at IS NOT NULL OR not_before IS NOT NULL);
+-- In UTC, because timestamptz + interval depends on the session's zone and cannot be indexed.
+CREATE INDEX {held_index} ON {table} (((started_at AT TIME ZONE 'UTC') + coalesce(lease, '0')))
+    WHERE status = 'IN_PROGRESS';
+-- For runs by hand over everything, and for the sensor.
+CREATE INDEX {oldest_index} ON {table} (started_at NULLS FIRST) WHERE {enabled} AND status <> 'IN_PROGRESS';
+CREATE INDEX {changed_index} ON {table} (generation) WHERE {enabled} AND generation > claimed_generation;
+
+-- The owner's roles need no rights on our sequence: the function runs as whoever created the table.
+CREATE FUNCTION {generation_function}() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    NEW.generation := nextval({generation_seq_name});
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER sync_assets_generation_new BEFORE INSERT ON {table}
+    FOR EACH ROW EXECUTE FUNCTION {generation_function}();
+-- On the owner's columns only, so that a claim or a settle never runs it; and only when one really changed, so that
+-- an application that saves the whole row changes nothing.
+CREATE TRIGGER sync_assets_generation BEFORE UPDATE OF {enabled}, base_url, secret_ref, settings ON {table}
+    FOR EACH ROW
+    WHEN ((OLD.{enabled}, OLD.base_url, OLD.secret_ref, OLD.settings)
+        IS DISTINCT FROM (NEW.{enabled}, NEW.base_url, NEW.secret_ref, NEW.settings))
+    EXECUTE FUNCTION {generation_function}();

@@ -1,0 +1,26 @@
+-- Write back what became of claimed accounts. Fenced: only where the row still is the very claim that was worked.
+WITH outcome AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(account_ids)s::text[], %(claim_seqs)s::bigint[], %(succeeded)s::boolean[], %(error_kinds)s::text[],
+        %(errors)s::text[], %(backoffs)s::float8[], %(not_befores)s::timestamptz[], %(not_before_seconds)s::float8[]
+    ) AS outcome (account_id, claim_seq, succeeded, error_kind, error, backoff, not_before, not_before_seconds)
+), held AS MATERIALIZED (         -- in key order, and past what others hold: no deadlock, nobody waits for one row
+    SELECT account.{key} AS account_id
+    FROM {table} AS account JOIN outcome ON outcome.account_id = account.{key}
+    WHERE account.claim_seq = outcome.claim_seq AND account.status = 'IN_PROGRESS'
+    ORDER BY account.{key} FOR NO KEY UPDATE OF account SKIP LOCKED
+)
+UPDATE {table} AS account
+SET status = CASE WHEN outcome.succeeded THEN 'IDLE' ELSE 'FAILED' END,
+    last_success = CASE WHEN outcome.succeeded THEN now() ELSE account.last_success END,
+    failures = CASE WHEN outcome.succeeded THEN 0 ELSE account.failures + 1 END,
+    error_kind = outcome.error_kind,
+    last_error = outcome.error,
+    next_attempt_at = now() + make_interval(secs => outcome.backoff),
+    not_before = CASE WHEN outcome.succeeded THEN NULL  -- a failure that names no time leaves the one that was named
+        ELSE coalesce(greatest(outcome.not_before, now() + make_interval(secs => outcome.not_before_seconds)),
+            account.not_before) END
+FROM outcome JOIN held USING (account_id)
+WHERE account.{key} = outcome.account_id
+    AND account.claim_seq = outcome.claim_seq AND account.status = 'IN_PROGRESS'  -- the fence
+RETURNING account.claim_seq

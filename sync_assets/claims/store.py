@@ -1,0 +1,308 @@
+"""The claim and what surrounds it, on Postgres. The rules are in the SQL files; this runs them and survives faults."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sync_assets.claims.database import STATEMENT_TIMEOUT_SECONDS, Database, is_passing, one_line
+from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
+from sync_assets.claims.explain import explain
+from sync_assets.claims.model import (
+    Before,
+    ClaimedAccount,
+    Ending,
+    Explanation,
+    Fate,
+    Outcome,
+    Selection,
+    SelectionKind,
+)
+from sync_assets.claims.names import Names, compose, read_sql
+from sync_assets.claims.schema import check_account_table
+from sync_assets.claims.settling import Again, Attempt, Settler
+from sync_assets.clock import Deadline, monotonic
+
+log = logging.getLogger(__name__)
+
+_PACKAGE = "sync_assets.claims.sql"
+
+CLAIM_RETRY_SECONDS = 60.0
+"""How long a claim is tried again while the database is away, before the run gives up."""
+
+_TICK_AHEAD = timedelta(hours=1)
+
+
+class Claims:
+    """The claims of one run. Use it in one event loop, after `begin`.
+
+    Args:
+        database: the accounts' database, open.
+        holder: who this run and process are, as `claimed_by` will say; no two processes may share it.
+        lease_seconds: the lease, in seconds, of a claim made at a moment of the database's clock.
+    """
+
+    def __init__(self, database: Database, *, holder: str, lease_seconds: Callable[[datetime], float]) -> None:
+        self.holder = holder
+        self._database = database
+        self._lease_seconds = lease_seconds
+        self._settler = Settler(self._write)
+        self._held: set[int] = set()
+        # the run's beginning on both clocks, so that the database's time is known without asking for it again
+        self._since: datetime | None = None
+        self._since_monotonic = 0.0
+        # claims whose answer was lost: when the first was sent, and until when the last may still be committed
+        self._lost_since: float | None = None
+        self._lost_until = Deadline(0.0)
+
+    async def begin(self, selection: Selection) -> None:
+        """Check the table and the selection, and ask the database what time it is.
+
+        Raises:
+            SettingsError: the table is missing or wrong, the database is read-only, or the tick is too far ahead.
+            DatabaseUnavailable: the database does not answer.
+        """
+        deadline = Deadline.after(CLAIM_RETRY_SECONDS)
+        try:
+            async with self._database.connection() as connection:
+                await check_account_table(connection, self._database.names)
+            self._since_monotonic = monotonic()
+            rows = await self._database.retrying(
+                lambda: self._database.fetch(sql.SQL("SELECT now(), current_setting('transaction_read_only')")),
+                deadline,
+            )
+        except psycopg.Error as error:
+            raise DatabaseUnavailable(f"the accounts' database does not answer: {one_line(error)}") from None
+        self._since, read_only = rows[0]
+        if read_only == "on":
+            raise SettingsError("the accounts' database is read-only (a replica?); claims need the primary")
+        if selection.tick is not None and selection.tick > self._since + _TICK_AHEAD:
+            # it would stamp rows that are then due for no earlier tick
+            raise SettingsError(
+                f"the tick {selection.tick.isoformat()} is more than an hour ahead of the database's clock "
+                f"({self._since.isoformat(timespec='seconds')}); expected the time of a tick that has come"
+            )
+
+    def lease_now(self) -> float:
+        """The lease of a claim made now, in seconds.
+
+        Raises:
+            RuntimeError: `begin` was not called.
+        """
+        if self._since is None:
+            raise RuntimeError("Claims.begin must be called first")
+        return self._lease_seconds(self._since + timedelta(seconds=monotonic() - self._since_monotonic))
+
+    async def claim(self, selection: Selection, limit: int) -> list[ClaimedAccount]:
+        """Claim at most `limit` accounts in one statement. Nothing means that there is nothing to claim now.
+
+        Raises:
+            DatabaseUnavailable: the database was away for longer than can be waited.
+            psycopg.Error: a fault that another attempt does not mend.
+        """
+        give_up = Deadline.after(CLAIM_RETRY_SECONDS)
+        wait = 0.05
+        while True:
+            if self._lost_since is not None and (found := await self._recover(give_up, final=False)):
+                return found
+            lease = self.lease_now()
+            asked = monotonic()  # before it is sent: our lease can only end earlier than the database's
+            try:
+                rows = await self._database.fetch(
+                    _claim_sql(self._database.names, selection.kind),
+                    {
+                        "limit": limit,
+                        "lease": lease,
+                        "claimed_by": self.holder,
+                        "tick": selection.tick,
+                        "since": self._since,
+                        "account_ids": list(selection.account_ids),
+                    },
+                )
+            except asyncio.CancelledError:
+                self._answer_lost(asked)
+                raise
+            except psycopg.Error as error:
+                if not is_passing(error):
+                    raise
+                log.warning("claiming again: %s", one_line(error))
+                self._answer_lost(asked)
+                if give_up.remaining() <= wait:
+                    raise DatabaseUnavailable(f"the accounts' database was lost: {one_line(error)}") from None
+                await self._database.forget_dead(error)
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, 2.0)
+                continue
+            if rows or self._lost_since is None:
+                return self._took([_claimed(row, asked) for row in rows])
+            return await self._recover(give_up, final=True)
+
+    def _answer_lost(self, asked: float) -> None:
+        self._lost_since = asked if self._lost_since is None else self._lost_since
+        self._lost_until = Deadline.after(STATEMENT_TIMEOUT_SECONDS)
+
+    async def _recover(self, give_up: Deadline, *, final: bool) -> list[ClaimedAccount]:
+        """Find what a claim whose answer was lost has claimed: now, and once more when its commit can no longer come.
+
+        Args:
+            give_up: when to stop trying to reach the database.
+            final: nothing else is left to claim, so wait for that moment.
+        """
+        if self._lost_since is None:
+            return []
+        if final:
+            await asyncio.sleep(max(self._lost_until.remaining(), 0.0))
+        asked = self._lost_since  # not later than when any of those claims was made
+        certain = self._lost_until.passed()
+        try:
+            rows = await self._database.retrying(
+                lambda: self._database.fetch(
+                    compose(_PACKAGE, "read_back.sql", self._database.names),
+                    {"claimed_by": self.holder, "known": list(self._held)},
+                ),
+                give_up,
+            )
+        except psycopg.Error as error:
+            raise DatabaseUnavailable(f"the accounts' database was lost: {one_line(error)}") from None
+        if certain:
+            self._lost_since = None
+        return self._took([_claimed(row, asked, answer_lost=True) for row in rows])
+
+    async def give_up_lost(self, deadline: Deadline) -> int:
+        """When stopping: free the rows of a claim whose answer was lost, for the next tick. Returns how many."""
+        if self._lost_since is None:
+            return 0
+        found = await self._recover(deadline, final=False)
+        await asyncio.gather(*(self.settle(Outcome(account, Ending.GIVEN_UP)) for account in found))
+        return len(found)
+
+    def _took(self, accounts: list[ClaimedAccount]) -> list[ClaimedAccount]:
+        self._held.update(account.claim_seq for account in accounts)
+        return accounts
+
+    async def settle(self, outcome: Outcome) -> Fate:
+        """Write back what became of an account. Tries until its lease is over; does not raise for database faults."""
+        fate = await self._settler.settle(outcome)
+        self._held.discard(outcome.account.claim_seq)
+        return fate
+
+    async def _write(self, attempts: Sequence[Attempt]) -> Sequence[Fate | Again]:
+        written: set[int] = set()
+        for file, parameters in (
+            ("settle.sql", _settle_parameters([attempt.outcome for attempt in attempts])),
+            ("hand_back.sql", _hand_back_parameters([attempt.outcome for attempt in attempts])),
+        ):
+            if parameters["account_ids"]:
+                rows = await self._database.fetch(compose(_PACKAGE, file, self._database.names), parameters)
+                written.update(row[0] for row in rows)
+        missed = [attempt for attempt in attempts if attempt.outcome.account.claim_seq not in written]
+        now: dict[str, tuple[int, str]] = {}
+        if missed:
+            rows = await self._database.fetch(
+                compose(_PACKAGE, "fates.sql", self._database.names),
+                {"account_ids": [attempt.outcome.account.account_id for attempt in missed]},
+            )
+            now = {account_id: (claim_seq, status) for account_id, claim_seq, status in rows}
+        return [
+            Fate.RECORDED
+            if attempt.outcome.account.claim_seq in written
+            else _fate(attempt, now.get(attempt.outcome.account.account_id))
+            for attempt in attempts
+        ]
+
+    async def explain(self, account_id: str) -> Explanation:
+        """Why an account was not claimed."""
+        return await explain(self._database, account_id, self.lease_now())
+
+
+def _fate(attempt: Attempt, now: tuple[int, str] | None) -> Fate | Again:
+    """What became of an outcome that was not written, from the row as it is now."""
+    if now is None:
+        return Fate.LOST
+    claim_seq, status = now
+    if claim_seq != attempt.outcome.account.claim_seq:
+        return Fate.UNKNOWN if attempt.answer_lost else Fate.LOST
+    if status == "IN_PROGRESS":
+        return Again.LOCKED
+    return Fate.RECORDED if attempt.answer_lost else Fate.LOST
+
+
+def _settle_parameters(outcomes: Sequence[Outcome]) -> dict[str, list[object]]:
+    chosen = [o for o in outcomes if o.ending in (Ending.SUCCEEDED, Ending.FAILED)]
+    return {
+        "account_ids": [o.account.account_id for o in chosen],
+        "claim_seqs": [o.account.claim_seq for o in chosen],
+        "succeeded": [o.ending is Ending.SUCCEEDED for o in chosen],
+        "error_kinds": [o.error_kind for o in chosen],
+        "errors": [o.error for o in chosen],
+        "backoffs": [o.backoff_seconds for o in chosen],
+        "not_befores": [o.retry_after if isinstance(o.retry_after, datetime) else None for o in chosen],
+        "not_before_seconds": [
+            o.retry_after.total_seconds() if isinstance(o.retry_after, timedelta) else None for o in chosen
+        ],
+    }
+
+
+def _hand_back_parameters(outcomes: Sequence[Outcome]) -> dict[str, list[object]]:
+    chosen = [o for o in outcomes if o.ending in (Ending.HANDED_BACK, Ending.GIVEN_UP)]
+    return {
+        "account_ids": [o.account.account_id for o in chosen],
+        "claim_seqs": [o.account.claim_seq for o in chosen],
+        # of a claim whose answer was lost nobody knows how it found the row
+        "given_up": [o.ending is Ending.GIVEN_UP or o.account.answer_lost for o in chosen],
+        # a row that was taken over goes back as FAILED: its old holder is dead and must not seem to hold it
+        "statuses": ["FAILED" if o.account.taken_over else o.account.before.status for o in chosen],
+        "started_ats": [o.account.before.started_at for o in chosen],
+        "last_ticks": [o.account.before.last_tick for o in chosen],
+        "claimed_generations": [o.account.before.claimed_generation for o in chosen],
+    }
+
+
+@cache
+def _selections() -> dict[str, dict[str, str]]:
+    """The fragments of selections.sql by selection and place. `-- name:` opens a selection, `--   place` a fragment."""
+    found: dict[str, dict[str, str]] = {}
+    selection = place = ""
+    for line in read_sql(_PACKAGE, "selections.sql").splitlines():
+        if match := re.match(r"--   (\w+)", line):
+            place = match[1]
+            found[selection][place] = ""
+        elif match := re.match(r"-- (\w+): ", line):
+            selection = match[1]
+            found[selection] = {}
+        elif not line.startswith("--") and place and line:
+            found[selection][place] += line + "\n"
+    return found
+
+
+@cache
+def _claim_sql(names: Names, kind: SelectionKind) -> sql.Composed:
+    places = {
+        place: sql.SQL(text.strip()).format(**names.identifiers())  # type: ignore[arg-type]  # LiteralString: our own file
+        for place, text in _selections()[kind.value].items()
+    }
+    return compose(_PACKAGE, "claim.sql", names, **places)
+
+
+def _claimed(row: TupleRow, asked: float, *, answer_lost: bool = False) -> ClaimedAccount:
+    account_id, claim_seq, generation, claimed_by, started_at, lease, row_json, *before = row
+    return ClaimedAccount(
+        account_id=account_id,
+        claim_seq=claim_seq,
+        generation=generation,
+        claimed_by=claimed_by,
+        started_at=started_at,
+        lease=timedelta(seconds=lease),
+        lease_ends=Deadline(asked + lease),
+        before=Before(*before),
+        row_json=row_json,
+        answer_lost=answer_lost,
+    )
