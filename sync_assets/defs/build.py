@@ -1,0 +1,114 @@
+"""Everything Dagster loads, made by one function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dagster import Definitions, EnvVar
+
+from sync_assets.account_sync import SyncFactory
+from sync_assets.claims import Names, SettingsError
+from sync_assets.defs.assets import build_assets
+from sync_assets.defs.job import build_job
+from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource
+from sync_assets.defs.schedule import build_schedule
+from sync_assets.defs.sensor import build_sensor
+from sync_assets.settings import Settings
+from sync_assets.sync_run import check_limits
+
+
+def build_sync_definitions(
+    *,
+    sync: SyncFactory | None = None,
+    database_url: EnvVar | None = None,
+    names: Names | None = None,
+    schedule: str | None = None,
+    timezone: str | None = None,
+    sensor_seconds: int | None = None,
+    autostart: bool | None = None,
+    lease_seconds: float | None = None,
+    account_timeout_seconds: float | None = None,
+    concurrency: int | None = None,
+    upstream_url: str | None = None,
+    request_timeout_seconds: float = 30.0,
+    secret_env_prefix: str = "SYNC_SECRET_",  # noqa: S107  # how names of variables begin, no secret
+    secret_directory: Path | None = None,
+    fail_run_when: FailRunWhen = FailRunWhen.all,
+) -> Definitions:
+    """The job, schedule, sensor, assets and resources of one table of accounts. Needs no database to be reachable.
+
+    What is not given is read from the environment variable named beside it.
+
+    Args:
+        sync: makes the run's `AccountSync`; None: `RecordPush`, which pushes the account's changed records.
+        database_url: which variable holds the URL of the accounts' database, as `EnvVar("NAME")`, because values are
+            shown in the UI (`SYNC_DATABASE_URL`; without it, the embedded Postgres).
+        names: the tables and columns.
+        schedule: cron (`SYNC_SCHEDULE`).
+        timezone: IANA zone the cron is read in (`SYNC_TIMEZONE`).
+        sensor_seconds: the least time between two looks for changed configuration (`SYNC_SENSOR_SECONDS`).
+        autostart: whether schedule and sensor run as soon as they are loaded (`SYNC_AUTOSTART`).
+        lease_seconds: how long a claim is promised (`SYNC_LEASE_SECONDS`; without it, the schedule's interval and two
+            minutes).
+        account_timeout_seconds: the longest one account may take (`SYNC_ACCOUNT_TIMEOUT_SECONDS`).
+        concurrency: accounts worked at a time in one run (`SYNC_CONCURRENCY`).
+        upstream_url: for accounts without a base URL of their own (`SYNC_UPSTREAM_URL`).
+        request_timeout_seconds: the longest one HTTP request may take.
+        secret_env_prefix: what the variables that references to secrets may name must begin with.
+        secret_directory: folder under which `file:` references are read; None: no files.
+        fail_run_when: when failed accounts fail the run.
+
+    Raises:
+        SettingsError: a setting, or a variable, cannot be used; the message names it.
+    """
+    if database_url is not None and not isinstance(database_url, EnvVar):
+        raise SettingsError(
+            'database_url would be shown in the UI; name the variable that holds it: dagster.EnvVar("NAME")'
+        )
+    given: dict[str, Any] = {
+        "schedule": schedule,
+        "timezone": timezone,
+        "sensor_seconds": sensor_seconds,
+        "autostart": autostart,
+        "lease_seconds": lease_seconds,
+        "account_timeout_seconds": account_timeout_seconds,
+        "concurrency": concurrency,
+        "upstream_url": upstream_url,
+    }
+    settings = replace(
+        Settings.from_environment(), **{name: value for name, value in given.items() if value is not None}
+    )
+    names = names or Names()
+    claims = ClaimsResource(
+        database_url=database_url or "",
+        schema_name=names.schema,
+        table=names.table,
+        key=names.key,
+        enabled=names.enabled,
+        records=names.records,
+        schedule=settings.schedule,
+        timezone=settings.timezone,
+        lease_seconds=settings.lease_seconds,
+    )
+    syncer = SyncerResource(
+        concurrency=settings.concurrency,
+        account_timeout_seconds=settings.account_timeout_seconds,
+        upstream_url=settings.upstream_url,
+        request_timeout_seconds=request_timeout_seconds,
+        secret_env_prefix=secret_env_prefix,
+        secret_directory=str(secret_directory or ""),
+        fail_run_when=fail_run_when,
+    )
+    check_limits(claims.settings(), syncer.settings())
+    job = build_job(sync)
+    return Definitions(
+        jobs=[job],
+        schedules=[
+            build_schedule(job, cron=settings.schedule, timezone=settings.timezone, autostart=settings.autostart)
+        ],
+        sensors=[build_sensor(job, seconds=settings.sensor_seconds, autostart=settings.autostart)],
+        assets=build_assets(names),
+        resources={"claims": claims, "syncer": syncer},
+    )

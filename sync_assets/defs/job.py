@@ -1,0 +1,160 @@
+"""The one op-job: schedule, sensor and Launchpad all launch it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dagster import (
+    Failure,
+    JobDefinition,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    Output,
+    in_process_executor,
+    job,
+    op,
+)
+
+from sync_assets.account_sync import SyncFactory
+from sync_assets.claims import DatabaseUnavailable, Selection, SelectionKind, SettingsError, Verdict
+from sync_assets.defs.accounts_database import accounts_database
+from sync_assets.defs.config import SyncAccountsConfig
+from sync_assets.defs.reporting import Reporter, describe
+from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource
+from sync_assets.defs.waiting import InterruptibleWork
+from sync_assets.local.embedded import EmbeddedPostgresError
+from sync_assets.runner import AccountResult, Summary
+from sync_assets.stop import StopSignal
+from sync_assets.sync_run import RunReport, run_blocking
+
+JOB_NAME = "sync_accounts_job"
+OP_NAME = "sync_accounts"
+
+TRIGGER_TAG = "sync/trigger"
+ACCOUNT_TAG = "sync/account"
+TICK_TAG = "sync/tick"
+
+DRAIN_SECONDS = 30.0
+"""How long a stopped run waits for its accounts to be handed back; what is left then is left to its lease."""
+
+
+def build_job(sync: SyncFactory | None) -> JobDefinition:
+    """The job with its one op.
+
+    Args:
+        sync: makes the run's `AccountSync`; None: the default, pushing the account's changed records.
+    """
+    sync_accounts = _build_op(sync)
+
+    # in process: half the memory, and no orphan step process after a kill. No retry policy: it would start the op again
+    # after Terminate.
+    @job(
+        name=JOB_NAME,
+        executor_def=in_process_executor,
+        description=(
+            "Claims the accounts that may be synced, syncs each, and writes the outcome back. Launch it as often as "
+            "you like: an account is worked by one run at a time. For one account, type its id into account_id."
+        ),
+    )
+    def sync_accounts_job() -> None:
+        sync_accounts()
+
+    return sync_accounts_job
+
+
+def _build_op(sync: SyncFactory | None) -> OpDefinition:
+    @op(name=OP_NAME, out=Out(Nothing, is_required=False), description="Claim, sync, settle.")
+    def sync_accounts(
+        context: OpExecutionContext, config: SyncAccountsConfig, claims: ClaimsResource, syncer: SyncerResource
+    ) -> Iterator[Output[None]]:
+        reporter = Reporter(context)
+        with _plain_failures():
+            reporter.add_tags(_tags(config))
+            selection = config.selection()
+            claim_settings, sync_settings = claims.settings(), syncer.settings()
+            stop = StopSignal()
+
+            def work(tell: Callable[[AccountResult], None]) -> RunReport:
+                with accounts_database(claim_settings) as found_at:
+                    return run_blocking(
+                        found_at,
+                        sync_settings,
+                        selection,
+                        run_id=context.run_id,
+                        stop=stop,
+                        sync=sync,
+                        on_result=tell,
+                    )
+
+            trigger = context.run.tags.get(TRIGGER_TAG, "manual")
+            report = _work(InterruptibleWork(work, reporter.heard), stop, reporter, trigger)
+            _say_why_nothing(context, selection, report)
+            _judge(selection, report, reporter.failures, syncer.fail_run_when)
+        yield from ()  # no output, and none that Dagster would warn about
+
+    return sync_accounts
+
+
+def _work(
+    work: InterruptibleWork[AccountResult, RunReport], stop: StopSignal, reporter: Reporter, trigger: str
+) -> RunReport:
+    try:
+        report = work.wait()
+    except BaseException:
+        # Terminate or a signal: no new claims, end what is being worked, hand it back, and only then let go
+        stopped = work.drain(stop, DRAIN_SECONDS)
+        if stopped is not None:
+            reporter.settled(stopped.summary, trigger)
+        raise
+    reporter.settled(report.summary, trigger)
+    return report
+
+
+def _tags(config: SyncAccountsConfig) -> dict[str, str]:
+    given = {ACCOUNT_TAG: config.account_id, TICK_TAG: config.scheduled_for}
+    return {TRIGGER_TAG: "manual", **{name: value for name, value in given.items() if value}}
+
+
+def _say_why_nothing(context: OpExecutionContext, selection: Selection, report: RunReport) -> None:
+    for explanation in report.not_claimed:
+        context.log.warning("nothing was done: %s", explanation)
+    if report.summary.claimed == 0 and selection.kind is not SelectionKind.ACCOUNTS:
+        context.log.info("nothing to do: %s. That is not a fault.", _NOTHING[selection.kind])
+
+
+_NOTHING = {
+    SelectionKind.DUE: "every account has been claimed for this tick already, is being worked by another run, or waits",
+    SelectionKind.ALL: "every account is disabled, is being worked by another run, or waits",
+    SelectionKind.CHANGED: "no configuration has changed since it was claimed last, or another run works on it",
+}
+
+
+def _judge(selection: Selection, report: RunReport, failures: list[AccountResult], fail_run_when: FailRunWhen) -> None:
+    """Fail the run where a person should look; all is settled and reported by now."""
+    if selection.kind is SelectionKind.ACCOUNTS:
+        mistaken = [str(e) for e in report.not_claimed if e.verdict in {Verdict.UNKNOWN, Verdict.DISABLED}]
+        if mistaken:
+            raise _failure("; ".join(mistaken))
+    if _is_failed(report.summary, fail_run_when):
+        first = next((describe(result) for result in failures if result.outcome == "failed"), "")
+        raise _failure(f"{report.summary}. The first: {first}")
+
+
+def _is_failed(summary: Summary, fail_run_when: FailRunWhen) -> bool:
+    if fail_run_when is FailRunWhen.none or not summary.failed:
+        return False
+    return fail_run_when is FailRunWhen.any or not summary.succeeded
+
+
+def _failure(description: str) -> Failure:
+    return Failure(description, allow_retries=False)
+
+
+@contextmanager
+def _plain_failures() -> Iterator[None]:
+    """A mistake in a setting or a database that is away: told in its own words, without a traceback."""
+    try:
+        yield
+    except (SettingsError, DatabaseUnavailable, EmbeddedPostgresError) as error:
+        raise _failure(str(error)) from None

@@ -1,0 +1,112 @@
+"""The settings as Dagster resources: shown in the UI and in the Launchpad, so no secret is ever a field's value."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+
+from dagster import ConfigurableResource
+from pydantic import Field
+
+from sync_assets.claims import Names, SettingsError
+from sync_assets.sync_run import ClaimSettings, SyncSettings
+
+
+class FailRunWhen(str, Enum):
+    """When failed accounts make the run a failed run, after everything is settled."""
+
+    none = "none"
+    any = "any"
+    all = "all"
+
+
+class ClaimsResource(ConfigurableResource):  # type: ignore[type-arg]  # the resource is its own value
+    """Where the accounts are, and how long a claim is promised."""
+
+    database_url: str = Field(
+        default="",
+        description=(
+            "URL of the accounts' database. What is written here is shown in the UI: use `env: NAME`, in code "
+            'EnvVar("NAME"). Empty: the variable SYNC_DATABASE_URL of the process that runs; without it, the embedded '
+            "Postgres."
+        ),
+    )
+    schema_name: str = Field(default="sync", description="Schema of both tables.")
+    table: str = Field(default="account_config", description="Table with one configuration row per account.")
+    key: str = Field(default="account_id", description="The text column of that table that names the account.")
+    enabled: str = Field(default="enabled", description="The boolean column that switches an account on and off.")
+    records: str = Field(default="account_record", description="Table with the records of the default sync.")
+    schedule: str = Field(
+        default="*/15 * * * *",
+        description="The schedule's cron: without lease_seconds, a claim is promised its interval and two minutes.",
+    )
+    timezone: str = Field(default="UTC", description="IANA time zone the cron is read in.")
+    lease_seconds: float | None = Field(
+        default=None,
+        description=(
+            "How long a claim is promised, in seconds: a run that died is taken over at the first tick after it. "
+            "Not set: the schedule's interval and two minutes."
+        ),
+    )
+
+    def settings(self) -> ClaimSettings:
+        """The settings of the claim.
+
+        Raises:
+            SettingsError: a name, the cron, the zone or the lease cannot be used.
+        """
+        return ClaimSettings(
+            database_url=self.database_url or os.environ.get("SYNC_DATABASE_URL", ""),
+            names=Names(self.schema_name, self.table, self.key, self.enabled, self.records),
+            schedule=self.schedule,
+            timezone=self.timezone,
+            lease_seconds=self.lease_seconds,
+        )
+
+
+class SyncerResource(ConfigurableResource):  # type: ignore[type-arg]  # the resource is its own value
+    """How accounts are synced."""
+
+    concurrency: int = Field(default=20, description="Accounts worked at a time in one run.")
+    account_timeout_seconds: float | None = Field(
+        default=None,
+        description=(
+            "The longest one account may take, in seconds. Must fit in the lease. Not set: 300, or what fits in it."
+        ),
+    )
+    upstream_url: str = Field(default="", description="Base URL for accounts whose row has no base_url. Empty: none.")
+    request_timeout_seconds: float = Field(
+        default=30.0, description="The longest one HTTP request may take in all, in seconds."
+    )
+    secret_env_prefix: str = Field(
+        default="SYNC_SECRET_",
+        description="References to secrets (env:NAME) may only name environment variables that begin with this.",
+    )
+    secret_directory: str = Field(
+        default="", description="Folder under which file:PATH references are read. Empty: no files are read."
+    )
+    fail_run_when: FailRunWhen = Field(
+        default=FailRunWhen.all,
+        description=(
+            "When failed accounts fail the run, after settling. none: never. any: when one failed. all: when some "
+            "failed and none succeeded."
+        ),
+    )
+
+    def settings(self) -> SyncSettings:
+        """The settings of the sync.
+
+        Raises:
+            SettingsError: a number cannot be used.
+        """
+        if not self.request_timeout_seconds > 0:
+            raise SettingsError(f"request_timeout_seconds is {self.request_timeout_seconds:g}; expected more than 0")
+        return SyncSettings(
+            concurrency=self.concurrency,
+            account_timeout_seconds=self.account_timeout_seconds,
+            upstream_url=self.upstream_url or None,
+            request_timeout_seconds=self.request_timeout_seconds,
+            secret_env_prefix=self.secret_env_prefix,
+            secret_directory=Path(self.secret_directory) if self.secret_directory else None,
+        )

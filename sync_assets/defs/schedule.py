@@ -1,0 +1,46 @@
+"""The schedule: launches the job for each tick, and tells it which tick that is."""
+
+from __future__ import annotations
+
+from dagster import (
+    DefaultScheduleStatus,
+    JobDefinition,
+    RunRequest,
+    ScheduleDefinition,
+    ScheduleEvaluationContext,
+    schedule,
+)
+
+from sync_assets.defs.job import OP_NAME, TICK_TAG, TRIGGER_TAG
+
+SCHEDULE_NAME = "sync_accounts_schedule"
+
+
+def build_schedule(job: JobDefinition, *, cron: str, timezone: str, autostart: bool) -> ScheduleDefinition:
+    """The schedule.
+
+    Args:
+        job: what it launches.
+        cron: when it ticks.
+        timezone: the zone the cron is read in.
+        autostart: whether it runs as soon as it is loaded.
+    """
+
+    @schedule(
+        name=SCHEDULE_NAME,
+        job=job,
+        cron_schedule=cron,
+        execution_timezone=timezone,
+        default_status=DefaultScheduleStatus.RUNNING if autostart else DefaultScheduleStatus.STOPPED,
+        description=(
+            "Launches one run a tick for the accounts that are due. A tick that is fired twice syncs each account once."
+        ),
+    )
+    def sync_accounts_schedule(context: ScheduleEvaluationContext) -> RunRequest:
+        tick = context.scheduled_execution_time.isoformat()
+        return RunRequest(
+            run_config={"ops": {OP_NAME: {"config": {"scheduled_for": tick}}}},
+            tags={TRIGGER_TAG: "schedule", TICK_TAG: tick},
+        )
+
+    return sync_accounts_schedule

@@ -1,0 +1,105 @@
+"""The environment variables people set, read in one place for the command line and for Dagster."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sync_assets.claims import SettingsError
+
+_YES = {"1", "true", "yes", "on"}
+_NO = {"0", "false", "no", "off"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says. A variable that is missing or empty leaves the default.
+
+    Attributes:
+        database_url: `SYNC_DATABASE_URL`, the accounts' database; empty: the embedded Postgres. Never shown.
+        schedule: `SYNC_SCHEDULE`, cron.
+        timezone: `SYNC_TIMEZONE`, the zone the cron is read in.
+        sensor_seconds: `SYNC_SENSOR_SECONDS`, the least time between two looks for changed configuration.
+        autostart: `SYNC_AUTOSTART`, whether schedule and sensor run as soon as they are loaded.
+        lease_seconds: `SYNC_LEASE_SECONDS`; None: the schedule's interval and two minutes.
+        account_timeout_seconds: `SYNC_ACCOUNT_TIMEOUT_SECONDS`; None: 300, or what fits in the lease.
+        concurrency: `SYNC_CONCURRENCY`, accounts worked at a time in one run.
+        upstream_url: `SYNC_UPSTREAM_URL`, for accounts without a base URL of their own; empty: none.
+    """
+
+    database_url: str = field(default="", repr=False)
+    schedule: str = "*/15 * * * *"
+    timezone: str = "UTC"
+    sensor_seconds: int = 30
+    autostart: bool = False
+    lease_seconds: float | None = None
+    account_timeout_seconds: float | None = None
+    concurrency: int = 20
+    upstream_url: str = ""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the variables.
+
+        Args:
+            environ: where to look; this process's environment when not given.
+
+        Raises:
+            SettingsError: a variable cannot be read; the message names it and what was expected.
+        """
+        variables = os.environ if environ is None else environ
+        unset = cls()
+        return cls(
+            database_url=_text(variables, "SYNC_DATABASE_URL", unset.database_url),
+            schedule=_text(variables, "SYNC_SCHEDULE", unset.schedule),
+            timezone=_text(variables, "SYNC_TIMEZONE", unset.timezone),
+            sensor_seconds=_count(variables, "SYNC_SENSOR_SECONDS", unset.sensor_seconds),
+            autostart=_switch(variables, "SYNC_AUTOSTART", unset.autostart),
+            lease_seconds=_seconds(variables, "SYNC_LEASE_SECONDS"),
+            account_timeout_seconds=_seconds(variables, "SYNC_ACCOUNT_TIMEOUT_SECONDS"),
+            concurrency=_count(variables, "SYNC_CONCURRENCY", unset.concurrency),
+            upstream_url=_text(variables, "SYNC_UPSTREAM_URL", unset.upstream_url),
+        )
+
+
+def _text(variables: Mapping[str, str], name: str, unset: str) -> str:
+    return variables.get(name, "").strip() or unset
+
+
+def _count(variables: Mapping[str, str], name: str, unset: int) -> int:
+    text = _text(variables, name, "")
+    if not text:
+        return unset
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise SettingsError(f"{name} is {text[:40]!r}; expected a whole number of 1 or more, like {unset}")
+    return count
+
+
+def _seconds(variables: Mapping[str, str], name: str) -> float | None:
+    text = _text(variables, name, "")
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise SettingsError(f"{name} is {text[:40]!r}; expected a number of seconds above 0, like 300")
+    return seconds
+
+
+def _switch(variables: Mapping[str, str], name: str, unset: bool) -> bool:
+    text = _text(variables, name, "").lower()
+    if not text:
+        return unset
+    if text in _YES:
+        return True
+    if text in _NO:
+        return False
+    raise SettingsError(f"{name} is {text[:40]!r}; expected 1 or 0 (also true, false, yes, no, on, off)")
