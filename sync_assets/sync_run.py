@@ -232,10 +232,11 @@ async def create_tables(claim_settings: ClaimSettings) -> list[str]:
     names = claim_settings.names
     created = []
     async with Database(claim_settings.database_url, names) as database, database.connection() as connection:
-        if await create_account_table(connection, names):
-            created.append(names.table_name)
-        if await create_record_table(connection, names):
-            created.append(names.records_name)
+        async with connection.transaction():  # all or nothing
+            if await create_account_table(connection, names):
+                created.append(names.table_name)
+            if await create_record_table(connection, names):
+                created.append(names.records_name)
     return created
 
 

@@ -121,7 +121,7 @@ class Database:
         async with self._pool.connection() as connection:
             yield connection
 
-    async def fetch(self, query: sql.Composable, parameters: Mapping[str, object] | None = None) -> Sequence[TupleRow]:
+    async def fetch(self, query: sql.SQL | sql.Composed, parameters: Mapping[str, object] | None = None) -> Sequence[TupleRow]:
         """Run one statement in autocommit and fetch all its rows.
 
         Raises:
@@ -133,7 +133,8 @@ class Database:
         async def attempt() -> Sequence[TupleRow]:
             async with self.connection() as connection:
                 cursor = await connection.execute(query, parameters)
-                return await cursor.fetchall()
+                rows: list[TupleRow] = await cursor.fetchall()
+                return rows
 
         try:
             return await asyncio.wait_for(attempt(), STATEMENT_TIMEOUT_SECONDS + 2 * CONNECT_TIMEOUT_SECONDS)

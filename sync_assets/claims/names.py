@@ -86,4 +86,4 @@ def read_sql(package: str, name: str) -> str:
 def compose(package: str, name: str, names: Names, **more: sql.Composable) -> sql.Composed:
     """The SQL file with its `{placeholders}` replaced by quoted identifiers."""
     text = read_sql(package, name)
-    return sql.SQL(text).format(**names.identifiers(), **more)  # type: ignore[arg-type]  # LiteralString: our own file
+    return sql.SQL(text).format(**names.identifiers(), **more)

@@ -286,7 +286,7 @@ def _selections() -> dict[str, dict[str, str]]:
 @cache
 def _claim_sql(names: Names, kind: SelectionKind) -> sql.Composed:
     places = {
-        place: sql.SQL(text.strip()).format(**names.identifiers())  # type: ignore[arg-type]  # LiteralString: our own file
+        place: sql.SQL(text.strip()).format(**names.identifiers())
         for place, text in _selections()[kind.value].items()
     }
     return compose(_PACKAGE, "claim.sql", names, **places)
