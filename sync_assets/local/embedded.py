@@ -155,7 +155,7 @@ class EmbeddedPostgres:
             with suppress(FileNotFoundError):
                 folders.log.replace(folders.log.with_suffix(".log.1"))
             _start_keeper(folders, binaries, user, durable, held)
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise _failed(folders, str(error)) from error
 
 

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 _POLL_SECONDS = 0.2
-_LIVED_SECONDS = 2.0
 _RESTART_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
 
@@ -49,21 +48,19 @@ class Keeper:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         give_up = 0.0
         while True:
-            began = time.monotonic()
             server = self._start()
             try:
                 while server.poll() is None and not self._unused():
                     time.sleep(_POLL_SECONDS)
             finally:
                 _stop(server)
-            if self._told_to_stop or self._unused():
+            if self._unused():
                 return 0
-            now = time.monotonic()
-            if now - began >= _LIVED_SECONDS:
-                give_up = now + _RESTART_SECONDS
-            elif now >= give_up:
+            if self._was_ready():
+                give_up = time.monotonic() + _RESTART_SECONDS
+            elif time.monotonic() >= give_up:
                 return server.returncode or 1
-            # After a crash the server's other processes may take a moment to notice, and keep a new one from starting.
+            # After a crash its other processes may take a moment to notice, and keep a new one from starting.
             time.sleep(_POLL_SECONDS)
 
     def _on_sigterm(self, *_: object) -> None:
@@ -78,6 +75,13 @@ class Keeper:
         except BlockingIOError:
             return False
         return True
+
+    def _was_ready(self) -> bool:
+        """Whether the server that has just crashed had let clients in: else it would only fail again."""
+        try:
+            return "ready" in (self._data / "postmaster.pid").read_text()
+        except OSError:
+            return False
 
     def _start(self) -> subprocess.Popen[bytes]:
         uid, gid = self._user
