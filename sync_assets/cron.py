@@ -29,8 +29,10 @@ _ALIASES = {
     "@annually": "0 0 1 1 *",
 }
 
-# What Dagster and the library read alike. Both know more (`LW`, `5L`, `FRI-MON`, `R`), and not the same.
-_PART = re.compile(r"(\*|{0}(-{0})?)(/\d+)?|{0}#\d|L".format(r"(\d+|[A-Z]{3})"), re.ASCII)
+# What Dagster and the library read alike. Both know more (`LW`, `5L`, `FRI-MON`, `R`), and not the same; and a range
+# from a number to itself is that number to the one and everything to the other.
+_ONE = r"(?:\d+|[A-Z]{3})"
+_PART = re.compile(rf"(\*|{_ONE}|(?P<low>{_ONE})-(?!(?P=low)(/|$)){_ONE})(/\d+)?|{_ONE}#\d|L", re.ASCII)
 
 # No zone moves its clock by more: wall-clock times further apart than this are in the order of their moments.
 _LARGEST_CHANGE = timedelta(hours=3)
@@ -120,10 +122,8 @@ def _cron(schedule: str, start: datetime, *, reverse: bool) -> CronSim:
         cron = CronSim(" ".join(fields), start, reverse=reverse)
     except CronSimError as error:
         raise _unreadable(schedule, str(error)) from None
-    # Of a day of the month and a weekday either is enough, unless one of them is every day. The library goes by the
-    # text there (it takes `*/2` for every day and `1-31` for some), Dagster by what it means.
-    weekdays = {day % 7 for day in cron.weekdays if isinstance(day, int)}
-    cron.day_and = cron.days >= set(range(1, 32)) or weekdays == set(range(7))
+    # Of a day of the month and a weekday either is enough, unless one is a bare star. The library takes `*/2` for one.
+    cron.day_and = "*" in (fields[2], fields[4])
     return cron
 
 
