@@ -23,7 +23,10 @@ from typing import Any, TypeVar
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+from sync_assets_tests.claims_rig import Table
+
 PROJECT = Path(__file__).parent.parent
+DAGSTER_YAML = PROJECT / "dagster.yaml"
 JOB = "sync_accounts_job"
 LOCATION = "sync_assets.definitions"
 _DAGSTER = (sys.executable, "-m", "dagster")
@@ -55,7 +58,7 @@ class DagsterHome:
 
     def __init__(self, folder: Path, dagster_url: str, settings: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT / "dagster.yaml", folder)
+        shutil.copy(DAGSTER_YAML, folder / "dagster.yaml")
         self.folder = folder
         self._own = {
             "DAGSTER_HOME": str(folder),
@@ -368,3 +371,18 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def add_accounts(table: Table, *account_ids: str, records: int = 1) -> None:
+    """Accounts of the upstream in SYNC_UPSTREAM_URL, each with some records to send."""
+    table.add(*account_ids, secret_ref="env:SYNC_SECRET_TEST")
+    table.connection.execute(
+        "INSERT INTO sync.account_record (account_id, record_id, data) "
+        "SELECT account, 'r' || n, '{\"name\": \"first\"}' FROM unnest(%s::text[]) account, generate_series(1, %s) n",
+        [list(account_ids), records],
+    )
+
+
+def change_records(table: Table) -> None:
+    """Give every account something to send again."""
+    table.connection.execute("UPDATE sync.account_record SET data = jsonb_build_object('name', version)")

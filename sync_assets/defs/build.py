@@ -102,13 +102,10 @@ def build_sync_definitions(
         fail_run_when=fail_run_when,
     )
     check_limits(claims.settings(), syncer.settings())
-    job = build_job(sync)
     return Definitions(
-        jobs=[job],
-        schedules=[
-            build_schedule(job, cron=settings.schedule, timezone=settings.timezone, autostart=settings.autostart)
-        ],
-        sensors=[build_sensor(job, seconds=settings.sensor_seconds, autostart=settings.autostart)],
+        jobs=[build_job(sync)],
+        schedules=[build_schedule(cron=settings.schedule, timezone=settings.timezone, autostart=settings.autostart)],
+        sensors=[build_sensor(seconds=settings.sensor_seconds, autostart=settings.autostart)],
         assets=build_assets(names),
         resources={"claims": claims, "syncer": syncer},
     )

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dagster import (
     DefaultScheduleStatus,
-    JobDefinition,
     RunRequest,
     ScheduleDefinition,
     ScheduleEvaluationContext,
     schedule,
 )
 
-from sync_assets.defs.job import OP_NAME, TICK_TAG, TRIGGER_TAG
+from sync_assets.defs.job import JOB_NAME, OP_NAME, TICK_TAG, TRIGGER_TAG
 
 SCHEDULE_NAME = "sync_accounts_schedule"
 
 
-def build_schedule(job: JobDefinition, *, cron: str, timezone: str, autostart: bool) -> ScheduleDefinition:
+def build_schedule(*, cron: str, timezone: str, autostart: bool) -> ScheduleDefinition:
     """The schedule.
 
     Args:
-        job: what it launches.
         cron: when it ticks.
         timezone: the zone the cron is read in.
         autostart: whether it runs as soon as it is loaded.
@@ -28,7 +26,7 @@ def build_schedule(job: JobDefinition, *, cron: str, timezone: str, autostart: b
 
     @schedule(
         name=SCHEDULE_NAME,
-        job=job,
+        job_name=JOB_NAME,
         cron_schedule=cron,
         execution_timezone=timezone,
         default_status=DefaultScheduleStatus.RUNNING if autostart else DefaultScheduleStatus.STOPPED,

@@ -6,7 +6,6 @@ from dagster import (
     DagsterInstance,
     DagsterRunStatus,
     DefaultSensorStatus,
-    JobDefinition,
     RunRecord,
     RunRequest,
     RunsFilter,
@@ -17,7 +16,7 @@ from dagster import (
 )
 
 from sync_assets.defs.accounts_database import accounts_database
-from sync_assets.defs.job import OP_NAME, TRIGGER_TAG
+from sync_assets.defs.job import JOB_NAME, OP_NAME, TRIGGER_TAG
 from sync_assets.defs.resources import ClaimsResource
 from sync_assets.sync_run import ClaimSettings, blocking, changed_accounts
 
@@ -34,18 +33,17 @@ _UNFINISHED = [
 ]
 
 
-def build_sensor(job: JobDefinition, *, seconds: int, autostart: bool) -> SensorDefinition:
+def build_sensor(*, seconds: int, autostart: bool) -> SensorDefinition:
     """The sensor.
 
     Args:
-        job: what it launches.
         seconds: the least time between two looks.
         autostart: whether it runs as soon as it is loaded.
     """
 
     @sensor(
         name=SENSOR_NAME,
-        job=job,
+        job_name=JOB_NAME,  # by name: binding the resources again to a given job makes Dagster warn of its own beta
         minimum_interval_seconds=seconds,
         default_status=DefaultSensorStatus.RUNNING if autostart else DefaultSensorStatus.STOPPED,
         description=(

@@ -1,0 +1,132 @@
+"""Schedule and sensor, evaluated tick by tick on a real Postgres."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from dagster import (
+    DagsterInstance,
+    DagsterRunStatus,
+    Definitions,
+    RunRequest,
+    build_schedule_context,
+    build_sensor_context,
+)
+
+from sync_assets.account_sync import AccountSync
+from sync_assets.claims import ClaimedAccount
+from sync_assets.clock import Deadline
+from sync_assets.defs import build_sync_definitions
+from sync_assets.upstream import UpstreamClient
+from sync_assets_tests.claims_rig import Table, table_at
+
+
+class Nothing(AccountSync):
+    async def sync(self, account: ClaimedAccount, client: UpstreamClient, deadline: Deadline) -> None:
+        pass
+
+
+@pytest.fixture
+def table(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
+    monkeypatch.setenv("SYNC_DATABASE_URL", database_url)
+    with table_at(database_url) as table:
+        yield table
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def sensor_tick(definitions: Definitions, instance: DagsterInstance) -> RunRequest | str:
+    """The run the sensor asks for, or why it asks for none."""
+    sensor = definitions.resolve_sensor_def("account_config_sensor")
+    context = build_sensor_context(
+        instance=instance, resources={"claims": (definitions.resources or {})["claims"]}, sensor_name=sensor.name
+    )
+    data = sensor.evaluate_tick(context)
+    if not data.run_requests:
+        assert data.skip_message is not None
+        return data.skip_message
+    (request,) = data.run_requests
+    return request
+
+
+def sync_all(definitions: Definitions, instance: DagsterInstance) -> None:
+    assert definitions.resolve_job_def("sync_accounts_job").execute_in_process(instance=instance).success
+
+
+def test_p7_the_sensor_asks_for_a_run_only_when_a_configuration_changed(
+    table: Table, instance: DagsterInstance
+) -> None:
+    definitions = build_sync_definitions(sync=Nothing)
+    table.add("a", "b", "c")
+    sync_all(definitions, instance)
+    assert sensor_tick(definitions, instance) == "0 accounts have a changed configuration"
+    table.set("b", base_url="https://elsewhere.example")
+    request = sensor_tick(definitions, instance)
+    assert isinstance(request, RunRequest)
+    assert request.run_key is None  # a key is spent for ever, also by a run that was stopped
+    assert request.run_config == {"ops": {"sync_accounts": {"config": {"only_changed": True}}}}
+    assert request.tags["sync/trigger"] == "sensor"
+    before = table.column("claim_seq")
+    assert (
+        definitions.resolve_job_def("sync_accounts_job")
+        .execute_in_process(instance=instance, run_config=request.run_config)
+        .success
+    )
+    after = table.column("claim_seq")
+    assert {account for account in after if after[account] != before[account]} == {"b"}
+    assert sensor_tick(definitions, instance) == "0 accounts have a changed configuration"
+
+
+def test_the_sensor_leaves_a_disabled_account_alone(table: Table, instance: DagsterInstance) -> None:
+    table.add("a", enabled=False)
+    assert sensor_tick(build_sync_definitions(sync=Nothing), instance) == "0 accounts have a changed configuration"
+
+
+def test_the_sensor_waits_for_its_unfinished_run_but_not_longer_than_the_lease(
+    table: Table, instance: DagsterInstance
+) -> None:
+    definitions = build_sync_definitions(sync=Nothing, lease_seconds=3)
+    table.add("a", "b")
+    job = definitions.resolve_job_def("sync_accounts_job")
+    run = instance.create_run_for_job(
+        job, status=DagsterRunStatus.STARTED, tags={"dagster/sensor_name": "account_config_sensor"}
+    )
+    told = sensor_tick(definitions, instance)
+    assert isinstance(told, str)
+    assert told.startswith("2 accounts have a changed configuration; run ")
+    assert run.run_id[:8] in told
+    until = time.monotonic() + 20
+    while not isinstance(sensor_tick(definitions, instance), RunRequest):
+        assert time.monotonic() < until, "the sensor waits for a dead run longer than the lease of 3 s"
+        time.sleep(0.1)
+
+
+def test_another_job_s_run_does_not_hold_the_sensor_up(table: Table, instance: DagsterInstance) -> None:
+    definitions = build_sync_definitions(sync=Nothing)
+    table.add("a")
+    job = definitions.resolve_job_def("sync_accounts_job")
+    instance.create_run_for_job(job, status=DagsterRunStatus.STARTED, tags={"sync/trigger": "manual"})
+    assert isinstance(sensor_tick(definitions, instance), RunRequest)
+
+
+@pytest.mark.parametrize(
+    ("fold", "told"), [(0, "2026-10-25T02:30:00+02:00"), (1, "2026-10-25T02:30:00+01:00")], ids=["first", "second"]
+)
+def test_p2_the_schedule_tells_the_run_its_tick_with_its_zone(fold: int, told: str) -> None:
+    definitions = build_sync_definitions(sync=Nothing, schedule="30 * * * *", timezone="Europe/Berlin")
+    schedule = definitions.resolve_schedule_def("sync_accounts_schedule")
+    tick = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
+    data = schedule.evaluate_tick(build_schedule_context(scheduled_execution_time=tick))
+    assert data.run_requests is not None
+    (request,) = data.run_requests
+    assert request.run_config == {"ops": {"sync_accounts": {"config": {"scheduled_for": told}}}}
+    assert request.tags["sync/trigger"] == "schedule"
+    assert request.tags["sync/tick"] == told
