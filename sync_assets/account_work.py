@@ -122,11 +122,13 @@ class AccountWork:
             )
         text = redact("".join(traceback.format_exception(type(error), error, error.__traceback__)))
         log.error("account %s failed with a bug:\n%s", self.account.account_id, text)
-        return Ended(Reason.FAILED, error_kind="bug", error=one_line(f"{type(error).__name__}: {_text(error)}"))
+        return Ended(Reason.FAILED, error_kind="bug", error=one_line(_told(error)))
 
 
-def _text(error: BaseException) -> str:
+def _told(error: BaseException) -> str:
+    """The exception's type and, where it has one, its text."""
     try:
-        return str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001  # an exception that cannot say what it is
-        return "(it has no text)"
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -34,6 +34,8 @@ _ALIASES = {
 _ONE = r"(?:\d+|[A-Z]{3})"
 _PART = re.compile(rf"(\*|{_ONE}|(?P<low>{_ONE})-(?!(?P=low)(/|$)){_ONE})(/\d+)?|{_ONE}#\d|L", re.ASCII)
 
+_HOUR = timedelta(hours=1)
+
 # No zone moves its clock by more: wall-clock times further apart than this are in the order of their moments.
 _LARGEST_CHANGE = timedelta(hours=3)
 
@@ -53,7 +55,8 @@ def lease_seconds(schedule: str, zone: str, now: datetime) -> float:
         ValueError: the cron or the zone cannot be read.
     """
     before, after = _around(schedule, zone, _minute(now))
-    return (after - before).total_seconds() + LEASE_BUFFER_SECONDS
+    interval = after - before + _doubt(before, zone) + _doubt(after, zone)
+    return interval.total_seconds() + LEASE_BUFFER_SECONDS
 
 
 def next_tick(schedule: str, zone: str, now: datetime) -> datetime:
@@ -114,6 +117,20 @@ def _moments(wall: datetime, place: tzinfo, every_hour: bool) -> list[datetime]:
         return [first, second] if every_hour else [second]
     # is skipped: the end of the hour it lies in, read with the clock of before the change
     return [] if every_hour else [first - timedelta(minutes=wall.minute)]
+
+
+def _doubt(tick: datetime, zone: str) -> timedelta:
+    """How far from ours Dagster's tick may lie, so that no lease is shorter than its interval.
+
+    Dagster expects summer time: clocks that change by one hour, between one and three o'clock. Where they change
+    otherwise (at midnight in Cuba, by two hours on Troll, back for Ramadan in Morocco), it can be off by the change.
+    """
+    local = tick.astimezone(_zone(zone))
+    sides = [(tick + side).astimezone(local.tzinfo) for side in (-_HOUR, _HOUR)]
+    before, after = (side.utcoffset() or timedelta() for side in sides)
+    summer = max(side.dst() or timedelta() for side in sides)
+    expected = abs(after - before) == summer == _HOUR and 1 <= local.hour <= 3 and sides[0].hour <= 3
+    return timedelta() if expected else abs(after - before)
 
 
 def _cron(schedule: str, start: datetime, *, reverse: bool) -> CronSim:

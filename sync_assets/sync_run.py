@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sync_assets.account_sync import SyncFactory
+from sync_assets.account_sync import AccountSync, SyncFactory
 from sync_assets.claims import (
     Claims,
     Database,
@@ -137,6 +137,7 @@ async def run_sync(
     async with Database(claim_settings.database_url, claim_settings.names) as database:
         claims = Claims(database, holder=f"{run_id}/{secrets.token_hex(4)}", lease_seconds=claim_settings.lease_at)
         await claims.begin(selection)
+        account_sync: AccountSync
         if sync is None:
             async with database.connection() as connection:
                 await check_record_table(connection, database.names)
@@ -231,12 +232,15 @@ async def create_tables(claim_settings: ClaimSettings) -> list[str]:
     """
     names = claim_settings.names
     created = []
-    async with Database(claim_settings.database_url, names) as database, database.connection() as connection:
-        async with connection.transaction():  # all or nothing
-            if await create_account_table(connection, names):
-                created.append(names.table_name)
-            if await create_record_table(connection, names):
-                created.append(names.records_name)
+    async with (
+        Database(claim_settings.database_url, names) as database,
+        database.connection() as connection,
+        connection.transaction(),  # all or nothing
+    ):
+        if await create_account_table(connection, names):
+            created.append(names.table_name)
+        if await create_record_table(connection, names):
+            created.append(names.records_name)
     return created
 
 

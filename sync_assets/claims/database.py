@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.rows import TupleRow
 from psycopg.types.datetime import TimestamptzBinaryLoader, TimestamptzLoader
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.names import Names
@@ -65,6 +65,14 @@ def is_passing(error: BaseException) -> bool:
     if error.sqlstate is None:  # no answer from the server at all: the connection is gone (or the pool waited in vain)
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return error.sqlstate in _PASSING or error.sqlstate.startswith("08")
+
+
+def answer_lost(error: psycopg.Error) -> bool:
+    """Whether a statement may have been committed all the same: the connection was cut while its answer was awaited.
+
+    An error that the server itself reported, also that it is shutting down, means that it was not.
+    """
+    return error.sqlstate is None and not isinstance(error, PoolTimeout)
 
 
 class Database:
@@ -121,7 +129,9 @@ class Database:
         async with self._pool.connection() as connection:
             yield connection
 
-    async def fetch(self, query: sql.SQL | sql.Composed, parameters: Mapping[str, object] | None = None) -> Sequence[TupleRow]:
+    async def fetch(
+        self, query: sql.SQL | sql.Composed, parameters: Mapping[str, object] | None = None
+    ) -> Sequence[TupleRow]:
         """Run one statement in autocommit and fetch all its rows.
 
         Raises:

@@ -10,7 +10,7 @@ from enum import Enum
 
 import psycopg
 
-from sync_assets.claims.database import is_passing, one_line
+from sync_assets.claims.database import answer_lost, is_passing, one_line
 from sync_assets.claims.model import Fate, Outcome
 
 log = logging.getLogger(__name__)
@@ -22,10 +22,10 @@ BATCH = 500
 class Again(Enum):
     """Why an outcome is to be tried again."""
 
-    LOCKED = "locked"
-    """Another transaction holds the row."""
-    NO_ANSWER = "no answer"
-    """The database did not answer: it may have been written."""
+    NOT_NOW = "the row is locked, or the database refuses for now"
+    """It was not written."""
+    NO_ANSWER = "the database did not answer"
+    """It may have been written."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Attempt:
 
     Attributes:
         outcome: what is to be written.
-        answer_lost: an earlier attempt got no answer, so the row may hold the outcome already.
+        unanswered: an earlier attempt got no answer, so the row may hold the outcome already.
     """
 
     outcome: Outcome
-    answer_lost: bool
+    unanswered: bool
 
 
 Write = Callable[[Sequence[Attempt]], Awaitable[Sequence[Fate | Again]]]
@@ -61,20 +61,20 @@ class Settler:
 
     async def settle(self, outcome: Outcome) -> Fate:
         """Write one outcome, trying again until the lease is over. Never raises for the database's faults."""
-        answer_lost = False
+        unanswered = False
         wait = 0.02
         while True:
-            fate = await self._put(Attempt(outcome, answer_lost))
+            fate = await self._put(Attempt(outcome, unanswered))
             if isinstance(fate, Fate):
                 return fate
-            answer_lost = answer_lost or fate is Again.NO_ANSWER
+            unanswered = unanswered or fate is Again.NO_ANSWER
             if outcome.account.lease_ends.remaining() <= wait:
                 log.error(
                     "account %s: its result could not be recorded before the lease ended (%s)",
                     outcome.account.account_id,
                     fate.value,
                 )
-                return Fate.UNKNOWN if answer_lost else Fate.LOST
+                return Fate.UNKNOWN if unanswered else Fate.LOST
             await asyncio.sleep(wait)
             wait = min(wait * 2, 1.0)
 
@@ -97,9 +97,9 @@ class Settler:
         try:
             return await self._write(attempts)
         except Exception as error:  # noqa: BLE001  # also a value that cannot be sent: one row's trouble stays its own
-            if is_passing(error):
+            if isinstance(error, psycopg.Error) and is_passing(error):
                 log.warning("writing results again: %s", one_line(error))
-                return [Again.NO_ANSWER] * len(attempts)
+                return [Again.NO_ANSWER if answer_lost(error) else Again.NOT_NOW] * len(attempts)
             if len(attempts) > 1:
                 log.warning("writing results one by one: %s", _reason(error))
                 return [fate for attempt in attempts for fate in await self._write_contained([attempt])]

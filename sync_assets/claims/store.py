@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sync_assets.claims.database import STATEMENT_TIMEOUT_SECONDS, Database, is_passing, one_line
+from sync_assets.claims.database import STATEMENT_TIMEOUT_SECONDS, Database, answer_lost, is_passing, one_line
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.explain import explain
 from sync_assets.claims.model import (
@@ -128,13 +128,14 @@ class Claims:
                     },
                 )
             except asyncio.CancelledError:
-                self._answer_lost(asked)
+                self._note_lost(asked)
                 raise
             except psycopg.Error as error:
                 if not is_passing(error):
                     raise
                 log.warning("claiming again: %s", one_line(error))
-                self._answer_lost(asked)
+                if answer_lost(error):
+                    self._note_lost(asked)
                 if give_up.remaining() <= wait:
                     raise DatabaseUnavailable(f"the accounts' database was lost: {one_line(error)}") from None
                 await self._database.forget_dead(error)
@@ -145,7 +146,7 @@ class Claims:
                 return self._took([_claimed(row, asked) for row in rows])
             return await self._recover(give_up, final=True)
 
-    def _answer_lost(self, asked: float) -> None:
+    def _note_lost(self, asked: float) -> None:
         self._lost_since = asked if self._lost_since is None else self._lost_since
         self._lost_until = Deadline.after(STATEMENT_TIMEOUT_SECONDS)
 
@@ -229,10 +230,10 @@ def _fate(attempt: Attempt, now: tuple[int, str] | None) -> Fate | Again:
         return Fate.LOST
     claim_seq, status = now
     if claim_seq != attempt.outcome.account.claim_seq:
-        return Fate.UNKNOWN if attempt.answer_lost else Fate.LOST
+        return Fate.UNKNOWN if attempt.unanswered else Fate.LOST
     if status == "IN_PROGRESS":
-        return Again.LOCKED
-    return Fate.RECORDED if attempt.answer_lost else Fate.LOST
+        return Again.NOT_NOW
+    return Fate.RECORDED if attempt.unanswered else Fate.LOST
 
 
 def _settle_parameters(outcomes: Sequence[Outcome]) -> dict[str, list[object]]:
@@ -286,8 +287,7 @@ def _selections() -> dict[str, dict[str, str]]:
 @cache
 def _claim_sql(names: Names, kind: SelectionKind) -> sql.Composed:
     places = {
-        place: sql.SQL(text.strip()).format(**names.identifiers())
-        for place, text in _selections()[kind.value].items()
+        place: sql.SQL(text.strip()).format(**names.identifiers()) for place, text in _selections()[kind.value].items()
     }
     return compose(_PACKAGE, "claim.sql", names, **places)
 
