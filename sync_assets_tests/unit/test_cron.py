@@ -110,6 +110,24 @@ def test_ticks_are_those_of_dagster_so_no_lease_is_shorter_than_the_schedules_ga
         assert lease_seconds(schedule, zone, before) == (after - before).total_seconds() + LEASE_BUFFER_SECONDS
 
 
+@pytest.mark.parametrize(
+    ("schedule", "zone", "now", "dagsters_gap"),
+    [
+        ("0 0 * * *", "America/Havana", "2026-11-01T16:30:00", 25 * HOUR),  # at midnight
+        ("30 0 * * *", "Africa/Cairo", "2026-04-22T22:30:00", DAY),
+        ("30 2 * * *", "Africa/Casablanca", "2026-03-22T13:15:00", 24.5 * HOUR),  # the other way round
+        ("15 1 * * *", "Antarctica/Troll", "2026-03-29T11:00:00", 24.25 * HOUR),  # by two hours
+        ("30 * * * *", "Australia/Lord_Howe", "2026-04-04T14:30:00", HOUR),  # by half an hour
+    ],
+)
+def test_where_clocks_change_in_a_way_dagster_does_not_expect_the_lease_is_not_shorter_either(
+    schedule: str, zone: str, now: str, dagsters_gap: float
+) -> None:
+    longest_change = 2 * HOUR
+    lease = lease_seconds(schedule, zone, utc(now)) - LEASE_BUFFER_SECONDS
+    assert dagsters_gap <= lease <= dagsters_gap + longest_change
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_what_we_accept_dagster_accepts(schedule: str) -> None:
     check_schedule(schedule, "UTC")
