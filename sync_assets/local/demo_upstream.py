@@ -46,10 +46,10 @@ class Mood(Enum):
 
 
 MOODS: Mapping[str, Mood] = {
-    "dunder-033": Mood.DOWN,
-    "globex-062": Mood.DROPS,
-    "hooli-108": Mood.LIMITED,
-    "umbrella-224": Mood.SLOW,
+    "lantern-033": Mood.DOWN,
+    "clover-062": Mood.DROPS,
+    "bramble-108": Mood.LIMITED,
+    "granite-225": Mood.SLOW,
 }
 """The accounts that are not treated well. A record whose e-mail is not one is refused for any account."""
 
@@ -80,7 +80,8 @@ class _Api:
         mood = MOODS.get(request.match_info["account_id"])
         await asyncio.sleep(_SLOW_SECONDS if mood is Mood.SLOW else _WORK_SECONDS)
         # No await from here on: of two requests with one key, one is applied and the other gets its answer again.
-        if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), self._authorization):
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, self._authorization):
             return self._refuse(401, "the token is missing, unknown or has expired")
         if mood is Mood.DROPS and request.transport is not None:
             request.transport.abort()
