@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.1
 _RESTART_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
 
@@ -56,7 +56,7 @@ class Keeper:
                 _stop(server)
             if self._unused():
                 return 0
-            if self._was_ready():
+            if self._was_ready(server.pid):
                 give_up = time.monotonic() + _RESTART_SECONDS
             elif time.monotonic() >= give_up:
                 return server.returncode or 1
@@ -76,12 +76,17 @@ class Keeper:
             return False
         return True
 
-    def _was_ready(self) -> bool:
+    def _was_ready(self, server: int) -> bool:
         """Whether the server that has just crashed had let clients in: else it would only fail again."""
+        recorded = self._recorded()
+        return recorded[:1] == [str(server)] and "ready" in recorded[-1]
+
+    def _recorded(self) -> list[str]:
+        """What the last server wrote about itself and a crash has left: its number first, its state last."""
         try:
-            return "ready" in (self._data / "postmaster.pid").read_text()
+            return (self._data / "postmaster.pid").read_text().splitlines()
         except OSError:
-            return False
+            return []
 
     def _start(self) -> subprocess.Popen[bytes]:
         uid, gid = self._user
@@ -110,9 +115,9 @@ class Keeper:
         # A server that was killed leaves its number in a file; where that number now belongs to somebody else, Postgres
         # would refuse to start. We hold the lock that all its processes inherit, so it is gone, and so we tell Postgres
         # "not that one". It still looks whether somebody uses the shared memory named in the file.
-        with suppress(OSError, IndexError, ValueError):
-            recorded = (self._data / "postmaster.pid").read_text().splitlines()[0]
-            environment["PG_GRANDPARENT_PID"] = str(int(recorded))
+        number = self._recorded()[:1]
+        if number and number[0].isdigit():
+            environment["PG_GRANDPARENT_PID"] = number[0]
         return environment
 
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from sync_assets.clock import Deadline
-from sync_assets.local.embedded import EmbeddedPostgres
+from sync_assets.local.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from sync_assets.local.embedded_user import ServerUser
 from sync_assets_tests.embedded_process import using
 from sync_assets_tests.postgres import make_server_folder, remove_server_folder, wait_until_stopped
@@ -70,6 +70,18 @@ def test_after_kill_9_of_all_the_next_start_recovers(folder: Path) -> None:
             assert _written(server)
         wait_until_stopped(folder)
         assert innocent.poll() is None
+
+
+def test_a_start_that_fails_after_a_crash_says_so(folder: Path) -> None:
+    """P12: what the crash has left is not taken for a server that was ready."""
+    server = EmbeddedPostgres.start(folder, durable=False)
+    _kill_server_and_keeper(folder)
+    server.close()
+    wait_until_stopped(folder)
+    with (_data(folder) / "postgresql.conf").open("a") as file:
+        file.write("no_such_setting = 1\n")
+    with pytest.raises(EmbeddedPostgresError, match="no_such_setting"):
+        EmbeddedPostgres.start(folder)
 
 
 def test_kill_9_during_initdb_leaves_nothing_that_is_taken_for_whole(folder: Path) -> None:
