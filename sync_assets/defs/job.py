@@ -17,8 +17,8 @@ from dagster import (
 )
 
 from sync_assets.account_sync import SyncFactory
+from sync_assets.accounts_database import accounts_database
 from sync_assets.claims import DatabaseUnavailable, Selection, SelectionKind, SettingsError, Verdict
-from sync_assets.defs.accounts_database import accounts_database
 from sync_assets.defs.config import SyncAccountsConfig
 from sync_assets.defs.reporting import Reporter, describe
 from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource

@@ -15,7 +15,7 @@ from dagster import (
     sensor,
 )
 
-from sync_assets.defs.accounts_database import accounts_database
+from sync_assets.accounts_database import accounts_database
 from sync_assets.defs.job import JOB_NAME, OP_NAME, TRIGGER_TAG
 from sync_assets.defs.resources import ClaimsResource
 from sync_assets.sync_run import ClaimSettings, blocking, changed_accounts
