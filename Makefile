@@ -1,0 +1,56 @@
+# Everything here needs Python and make, nothing else. The environment lies in .venv.
+
+# Which Python to use: make PYTHON=/path/to/python3.12. Without it, the first one found that fits.
+PYTHON =
+
+BIN := .venv/bin
+# Written when everything is installed, so that it is done once for each state of the two files.
+INSTALLED := .venv/.installed
+
+.PHONY: help run dev test check setup clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+run: $(INSTALLED) ## from here to a finished sync of the demo's accounts
+	@$(BIN)/sync-assets demo run
+
+dev: $(INSTALLED) ## the demo under the Dagster UI, with schedule and sensor on
+	@$(BIN)/sync-assets dev
+
+test: $(INSTALLED) ## every test that needs nothing but Python and make
+	@$(BIN)/pytest -n auto
+
+check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && \
+	DAGSTER_HOME="$$home" $(BIN)/python -W ignore -m dagster definitions validate
+
+setup: $(INSTALLED) ## install everything into .venv
+
+clean: ## remove the environment, the demo's data and every cache
+	rm -rf .venv .sync-assets .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml requirements.txt
+	@fits() { "$$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null; }; \
+	if ! fits .venv/bin/python; then \
+	  for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10); do \
+	    if fits "$$python"; then break; fi; python=; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo "Python 3.10 to 3.13 is needed, and none of $(or $(PYTHON),python3, python3.13 … python3.10) is that." \
+	      "Install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; \
+	  fi; \
+	  if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python comes without venv or ensurepip." \
+	      "On Debian and Ubuntu they are in a package of their own: apt-get install python3-venv" >&2; exit 1; \
+	  fi; \
+	  "$$python" -m venv --clear .venv || exit 1; \
+	fi
+	@echo "installing into .venv (once, a minute or two) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.txt -e '.[dev]'
+	@touch $@
