@@ -145,7 +145,7 @@ class _Server:
     async def start(self) -> str:
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_post("/_control/{command}", self._on_control)
-        app.router.add_route("*", "/{path:.*}", self._on_request)
+        app.router.add_route("*", r"/{path:[\s\S]*}", self._on_request)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

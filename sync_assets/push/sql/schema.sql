@@ -30,12 +30,12 @@ CREATE INDEX {changed_records_index} ON {records} (account_id, record_id) WHERE 
 -- One sequence for all records, so that one that is deleted and made again never has a version it had before. The
 -- owner's roles need no rights on it: the function runs as whoever created the table.
 CREATE OR REPLACE FUNCTION {version_function}() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $sync_assets$
 BEGIN
     NEW.version := nextval({version_seq_name});
     RETURN NEW;
 END
-$$;
+$sync_assets$;
 
 CREATE TRIGGER sync_assets_version_new BEFORE INSERT ON {records}
     FOR EACH ROW EXECUTE FUNCTION {version_function}();
