@@ -163,8 +163,8 @@ class Demo:
         """What became of the accounts claimed since `began`."""
         query = compose("sync_assets.local.sql", "demo_outcomes.sql", self._names)
         return [
-            Line(account_id, _OUTCOMES[status], records, error if status == "FAILED" else "")
-            for account_id, status, error, records in accounts.execute(query, {"since": began})
+            Line(account_id, _OUTCOMES[status], records, error or rejected or "")
+            for account_id, status, error, records, rejected in accounts.execute(query, {"since": began})
         ]
 
 

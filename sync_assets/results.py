@@ -32,18 +32,22 @@ class Results:
 
     def __init__(self) -> None:
         self.failures: list[AccountResult] = []
+        self._rejected: list[AccountResult] = []
         self._others: list[AccountResult] = []
 
     def add(self, result: AccountResult) -> None:
         """Take note of one account's result."""
-        if result.outcome != "succeeded" and len(self.failures) < _MOST_FAILURES:
-            self.failures.append(result)
-        elif result.outcome == "succeeded" and len(self._others) < _MOST_OTHERS:
+        if result.outcome != "succeeded":
+            if len(self.failures) < _MOST_FAILURES:
+                self.failures.append(result)
+        elif result.rejected and len(self._rejected) < _MOST_OTHERS:
+            self._rejected.append(result)
+        elif len(self._others) < _MOST_OTHERS:
             self._others.append(result)
 
     def show(self, report: RunReport) -> None:
         """Print the table, why accounts were not claimed, and the numbers."""
-        lines = [_line(result) for result in (*self.failures, *self._others)]
+        lines = [_line(result) for result in (*self.failures, *self._rejected, *self._others)]
         if lines:
             show_lines(lines, report.summary.claimed - len(lines))
         for explanation in report.not_claimed:
@@ -80,7 +84,7 @@ def print_plain(text: str) -> None:
 
 def shortened(lines: Iterable[Line]) -> tuple[list[Line], int]:
     """The lines to show, failures first, and how many are left out."""
-    every = sorted(lines, key=lambda line: line.outcome == "succeeded")
+    every = sorted(lines, key=lambda line: (line.outcome == "succeeded", not line.error))
     failures = [line for line in every if line.outcome != "succeeded"][:_MOST_FAILURES]
     others = [line for line in every if line.outcome == "succeeded"][:_MOST_OTHERS]
     return [*failures, *others], len(every) - len(failures) - len(others)
@@ -88,6 +92,8 @@ def shortened(lines: Iterable[Line]) -> tuple[list[Line], int]:
 
 def _line(result: AccountResult) -> Line:
     error = f"{result.error_kind}: {result.error}" if result.error_kind else result.error or ""
+    if result.rejected and not error:
+        error = f"rejected: {result.rejected} of its records, remembered until they or the configuration change"
     return Line(result.account_id, result.outcome.replace("_", " "), result.sent, error)
 
 

@@ -1,0 +1,222 @@
+"""The command line: what it prints, how it ends, and what it says of a mistake. Always as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.recording_upstream import RecordingUpstream
+
+PATIENCE = 60
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "sync_assets.cli", *arguments]
+
+
+def _cli(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(*arguments),
+        env={**os.environ, "COLUMNS": "120", **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.fixture
+def upstream() -> Iterator[RecordingUpstream]:
+    with RecordingUpstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+def environment(database_url: str, upstream: RecordingUpstream) -> dict[str, str]:
+    return {"SYNC_DATABASE_URL": database_url, "SYNC_UPSTREAM_URL": upstream.url}
+
+
+@pytest.fixture
+def table(database_url: str) -> Iterator[Table]:
+    with table_at(database_url) as table:
+        yield table
+
+
+def _add(table: Table, *accounts: str) -> None:
+    table.add(*accounts)
+    table.connection.execute(
+        "INSERT INTO sync.account_record (account_id, record_id, data) "
+        "SELECT account_id, 'r1', '{}' FROM unnest(%s::text[]) AS account_id",
+        [list(accounts)],
+    )
+
+
+def test_init_says_what_it_made_and_may_be_repeated(empty_database_url: str) -> None:
+    environment = {"SYNC_DATABASE_URL": empty_database_url}
+    first = _cli(environment, "init")
+    assert (first.returncode, first.stdout) == (0, "created sync.account_config and sync.account_record\n")
+    again = _cli(environment, "init")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "are there already" in again.stdout
+    other = _cli(environment, "init", "--schema", "my schema", "--table", "Customers", "--key", "Customer Id")
+    assert (other.returncode, other.stdout) == (0, 'created "my schema"."Customers" and "my schema".account_record\n')
+
+
+def test_run_shows_the_failures_first_and_the_numbers_last(
+    environment: dict[str, str], table: Table, upstream: RecordingUpstream
+) -> None:
+    _add(table, *(f"a{n:02}" for n in range(30)), "zz bad", "zz [bold]odd")
+    upstream.answer(500, account="zz bad")
+    upstream.answer(422, account="zz [bold]odd", body='{"why": "it is odd"}')
+    done = _cli(environment, "run")
+    assert (done.returncode, done.stderr) == (1, ""), done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["account", "outcome", "records", "error"]
+    assert lines[1].startswith("zz bad")
+    assert "retry: PUT" in lines[1]
+    rejected = next(line for line in lines if line.startswith("zz [bold]odd"))
+    assert "rejected: 1 of its records" in rejected
+    assert any("more" in line and line.startswith("…") for line in lines)
+    assert lines[-1].startswith("claimed 32, succeeded 31, failed 1, records sent 30, rejected 1 in ")
+    assert table.row("zz bad")["claimed_by"].startswith("cli-")
+
+
+def test_run_again_sends_nothing_that_has_not_changed(
+    environment: dict[str, str], table: Table, upstream: RecordingUpstream
+) -> None:
+    _add(table, "a", "b")
+    assert _cli(environment, "run").returncode == 0
+    assert len(upstream.calls) == 2
+    table.connection.execute("""UPDATE sync.account_record SET data = '{"n": 2}' WHERE account_id = 'b'""")
+    again = _cli(environment, "run", "--json")
+    assert (again.returncode, again.stderr) == (0, "")
+    told = json.loads(again.stdout)
+    assert (told["claimed"], told["succeeded"], told["sent"], told["failures"]) == (2, 2, 1, [])
+    assert [call.account for call in upstream.calls[2:]] == ["b"]
+
+
+def test_run_for_one_account(environment: dict[str, str], table: Table, upstream: RecordingUpstream) -> None:
+    """P6: busy is told and is no mistake; unknown and disabled are mistakes."""
+    _add(table, "a", "b", "off", "busy")
+    table.set("off", enabled=False)
+    table.connection.execute(
+        "UPDATE sync.account_config SET status = 'IN_PROGRESS', started_at = now(), lease = '10 min', "
+        "claimed_by = 'another/1' WHERE account_id = 'busy'"
+    )
+    one = _cli(environment, "run", "--account", "a")
+    assert (one.returncode, [call.account for call in upstream.calls]) == (0, ["a"])
+    busy = _cli(environment, "run", "--account", "busy")
+    assert busy.returncode == 0
+    assert "'busy' is busy: another/1 has held it since" in busy.stdout
+    off = _cli(environment, "run", "--account", "off")
+    assert (off.returncode, "'off' is disabled" in off.stdout) == (2, True)
+    unknown = _cli(environment, "run", "--account", "nobody", "--json")
+    assert unknown.returncode == 2
+    assert json.loads(unknown.stdout)["not_claimed"][0]["verdict"] == "unknown"
+    assert len(upstream.calls) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_hands_back_and_says_so(
+    environment: dict[str, str], table: Table, upstream: RecordingUpstream, number: signal.Signals, code: int
+) -> None:
+    """P10."""
+    _add(table, "a", "b")
+    upstream.stall()
+    with subprocess.Popen(
+        _command("run"), env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            upstream.wait_for(lambda calls: len(calls) == 2, "both accounts at the upstream")
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert "claimed 2, succeeded 0, failed 0, handed back 2" in out
+    assert set(table.column("status").values()) == {"IDLE"}
+    assert set(table.column("failures").values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "told"),
+    [
+        ({"SYNC_DATABASE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}, 3, "cannot connect to the accounts' database"),
+        ({"SYNC_DATABASE_URL": "postgres//me:hunter2@x"}, 2, "the database URL cannot be read"),
+        ({"SYNC_CONCURRENCY": "many"}, 2, "SYNC_CONCURRENCY is 'many'"),
+        ({"SYNC_CONCURRENCY": "0"}, 2, "SYNC_CONCURRENCY"),
+        ({"SYNC_SCHEDULE": "every day"}, 2, "'every day'"),
+        ({"SYNC_TIMEZONE": "Mars/Olympus"}, 2, "'Mars/Olympus'"),
+        ({"SYNC_LEASE_SECONDS": "-1"}, 2, "SYNC_LEASE_SECONDS"),
+        ({"SYNC_ACCOUNT_TIMEOUT_SECONDS": "9000"}, 2, "the account timeout of 9000 s does not fit"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "init"])
+def test_a_wrong_setting_is_named_with_the_way_out_and_nothing_is_done(
+    environment: dict[str, str], table: Table, command: str, variables: dict[str, str], code: int, told: str
+) -> None:
+    """P11, P12."""
+    table.add("a")
+    done = _cli({**environment, **variables}, command)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+    assert table.row("a")["started_at"] is None
+
+
+def test_a_missing_or_wrong_table_is_named(empty_database_url: str) -> None:
+    """P12."""
+    environment = {"SYNC_DATABASE_URL": empty_database_url}
+    missing = _cli(environment, "run")
+    assert missing.returncode == 2
+    assert "there is no table sync.account_config" in missing.stderr
+    assert "sync-assets init" in missing.stderr
+    assert _cli(environment, "init").returncode == 0
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE sync.account_record ALTER COLUMN synced_at TYPE timestamp")
+    wrong = _cli(environment, "run")
+    assert wrong.returncode == 2
+    assert "synced_at is timestamp without time zone" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_a_name_that_tries_to_be_sql_is_a_name(environment: dict[str, str], table: Table) -> None:
+    table.add("a")
+    done = _cli(environment, "run", "--table", 'x"; DROP SCHEMA sync CASCADE; --')
+    assert done.returncode == 2
+    assert "there is no table" in done.stderr
+    assert table.row("a")["status"] == "IDLE"
+
+
+def test_the_demo_never_touches_a_given_database(environment: dict[str, str], table: Table) -> None:
+    for arguments in (["demo", "run"], ["demo", "edit", "a"]):
+        done = _cli(environment, *arguments)
+        assert done.returncode == 2
+        assert "SYNC_DATABASE_URL is set" in done.stderr
+    assert table.column("status") == {}
+
+
+def test_the_demo_from_an_empty_folder(tmp_path: Path) -> None:
+    """What `make run` shows: an honest first picture; then only what was changed is sent."""
+    environment = {"SYNC_LOCAL_DIR": str(tmp_path / "here it is")}
+    first = _cli(environment, "demo", "run")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "juniper-081" in first.stdout
+    assert "SYNC_SECRET_MISSING" in first.stdout
+    assert "claimed 249, succeeded 242, failed 7, records sent " in first.stdout
+    edited = _cli(environment, "demo", "edit", "acme-001")
+    assert (edited.returncode, "contact-" in edited.stdout) == (0, True)
+    again = _cli(environment, "demo", "run")
+    assert "succeeded 242, failed 6, records sent 1 in" in again.stdout, again.stdout
+    unknown = _cli(environment, "demo", "edit", "nobody")
+    assert (unknown.returncode, "no account 'nobody'" in unknown.stderr) == (2, True)
