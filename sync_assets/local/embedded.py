@@ -141,7 +141,7 @@ class EmbeddedPostgres:
             time.sleep(_POLL_SECONDS)
 
     def _answers(self) -> bool:
-        return PGconn.ping(self.url("postgres").encode()) == Ping.OK
+        return PGconn.ping(f"{self.url('postgres')}&connect_timeout=5".encode()) == Ping.OK
 
     def _start(self, user: ServerUser, durable: bool, held: int) -> None:
         folders = self._folders

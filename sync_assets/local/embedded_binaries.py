@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ from sync_assets.local.embedded_errors import EmbeddedPostgresError
 from sync_assets.local.embedded_user import ServerUser
 
 _SYSTEM = (
-    "/usr/lib/postgresql/*/bin",  # Debian, Ubuntu, Alpine
+    "/usr/lib/postgresql/*/bin",  # Debian, Ubuntu
     "/usr/pgsql-*/bin",  # the PostgreSQL project's packages for Red Hat and its kin
     "/opt/homebrew/opt/postgresql@*/bin",
     "/usr/local/opt/postgresql@*/bin",
@@ -79,17 +80,27 @@ def for_user(binaries: Binaries, user: ServerUser, shared: Path) -> Binaries:
     stamp = (binaries.folder / "postgres").stat()
     key = hashlib.sha256(os.fsencode(f"{package}|{stamp.st_mtime_ns}|{stamp.st_size}")).hexdigest()[:16]
     copy = shared / f"binaries-{key}"
-    if not copy.exists():
-        fresh = Path(f"{copy}.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir()
-        for part in (package, package.with_name(f"{package.name}.libs")):
-            if part.exists():
-                shutil.copytree(part, fresh / part.name, ignore=shutil.ignore_patterns("include", "__pycache__"))
-        for path in (fresh, *fresh.rglob("*")):
-            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
-        fresh.rename(copy)
+    lock = os.open(shared / "binaries.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the servers of other folders share the copy
+        if not copy.exists():
+            _copy(package, copy)
+    finally:
+        os.close(lock)
     return Binaries(copy / package.name / binaries.folder.relative_to(package), binaries.major)
+
+
+def _copy(package: Path, copy: Path) -> None:
+    fresh = copy.with_name(f"{copy.name}.new")
+    if fresh.exists():
+        shutil.rmtree(fresh)  # a copy that was killed half-way
+    fresh.mkdir()
+    for part in (package, package.with_name(f"{package.name}.libs")):
+        if part.exists():
+            shutil.copytree(part, fresh / part.name, ignore=shutil.ignore_patterns("include", "__pycache__"))
+    for path in (fresh, *fresh.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+    fresh.rename(copy)
 
 
 def _found() -> Iterator[Binaries]:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -29,46 +30,54 @@ def folder() -> Iterator[Path]:
     remove_server_folder(folder)
 
 
-def test_after_kill_9_of_the_keeper_the_next_start_works_and_nothing_stays(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def used_folder() -> Iterator[Path]:
+    """A folder with the data of an earlier test's server, which each leaves stopped: to make new data is slow."""
+    folder = make_server_folder()
+    yield folder
+    remove_server_folder(folder)
+
+
+def test_after_kill_9_of_the_keeper_the_next_start_works_and_nothing_stays(used_folder: Path) -> None:
     """P3: nothing is stuck, and no server runs that nobody would stop."""
-    with EmbeddedPostgres.start(folder, durable=False) as server:
+    with EmbeddedPostgres.start(used_folder, durable=False) as server:
         _write(server)
-        os.kill(_keeper(_postmaster(folder)), signal.SIGKILL)
+        os.kill(_keeper(_postmaster(used_folder)), signal.SIGKILL)
         _wait(lambda: not _written(server), "the server to follow its keeper")
-        with EmbeddedPostgres.start(folder, durable=False) as second:
+        with EmbeddedPostgres.start(used_folder, durable=False) as second:
             assert _written(second)
-    wait_until_stopped(folder)
+    wait_until_stopped(used_folder)
 
 
-def test_a_server_killed_by_kill_9_is_started_again_for_its_users(folder: Path) -> None:
+def test_a_server_killed_by_kill_9_is_started_again_for_its_users(used_folder: Path) -> None:
     """P3: a user that holds on needs to do nothing."""
-    with EmbeddedPostgres.start(folder, durable=False) as server:
+    with EmbeddedPostgres.start(used_folder, durable=False) as server:
         _write(server)
-        killed = _postmaster(folder)
+        killed = _postmaster(used_folder)
         os.kill(killed, signal.SIGKILL)
-        _wait(lambda: _postmaster(folder) not in {0, killed}, "a new server process")
+        _wait(lambda: _postmaster(used_folder) not in {0, killed}, "a new server process")
         _wait(lambda: _written(server), "what was written before the kill")
-        with EmbeddedPostgres.start(folder, durable=False) as second:
+        with EmbeddedPostgres.start(used_folder, durable=False) as second:
             assert _written(second)
-    wait_until_stopped(folder)
+    wait_until_stopped(used_folder)
 
 
-def test_after_kill_9_of_all_the_next_start_recovers(folder: Path) -> None:
+def test_after_kill_9_of_all_the_next_start_recovers(used_folder: Path) -> None:
     """P3: also where the numbers the dead have left in files belong to others by now, who come to no harm."""
-    with using(folder) as (user, _):
-        with EmbeddedPostgres.start(folder, durable=False) as server:
+    with using(used_folder) as (user, _):
+        with EmbeddedPostgres.start(used_folder, durable=False) as server:
             _write(server)
-        postmaster = _kill_server_and_keeper(folder)
+        postmaster = _kill_server_and_keeper(used_folder)
         user.kill()
-    wait_until_stopped(folder)
+    wait_until_stopped(used_folder)
     with _innocent() as innocent:
-        for left in [*folder.glob("*/postmaster.pid"), *folder.glob("socket/*.lock")]:
+        for left in [*used_folder.glob("*/postmaster.pid"), *used_folder.glob("socket/*.lock")]:
             first, rest = left.read_text().split("\n", 1)
             assert int(first) == postmaster
             _overwrite(left, f"{innocent.pid}\n{rest}")
-        with EmbeddedPostgres.start(folder, durable=False) as server:
+        with EmbeddedPostgres.start(used_folder, durable=False) as server:
             assert _written(server)
-        wait_until_stopped(folder)
+        wait_until_stopped(used_folder)
         assert innocent.poll() is None
 
 
@@ -96,32 +105,34 @@ def test_kill_9_during_initdb_leaves_nothing_that_is_taken_for_whole(folder: Pat
     assert not data.with_suffix(".new").exists()
 
 
-def test_who_comes_while_the_server_stops_gets_a_server_that_works(folder: Path) -> None:
+def test_who_comes_while_the_server_stops_gets_a_server_that_works(used_folder: Path) -> None:
     """P3: the keeper lets newcomers in when it has ended, and then one of them starts anew."""
-    server = EmbeddedPostgres.start(folder, durable=False)
+    server = EmbeddedPostgres.start(used_folder, durable=False)
     _write(server)
-    postmaster = _postmaster(folder)
+    postmaster = _postmaster(used_folder)
     os.kill(postmaster, signal.SIGSTOP)  # so that stopping takes as long as we want
     try:
         server.close()
-        with (folder / "users.lock").open() as lock:
+        with (used_folder / "users.lock").open() as lock:
             _wait(lambda: not _shared(lock.fileno()), "the keeper to see that the last user is gone")
         with ThreadPoolExecutor(1) as pool:
-            newcomer = pool.submit(EmbeddedPostgres.start, folder, durable=False)
-            time.sleep(0.1)  # no signal tells that it waits; without it the test is weaker, never wrong
+            newcomer = pool.submit(EmbeddedPostgres.start, used_folder, durable=False)
+            _wait(lambda: _opened(used_folder / "users.lock"), "the newcomer to ask for its lock")
             assert not newcomer.done()
             os.kill(postmaster, signal.SIGCONT)
             with newcomer.result(30) as second:
                 assert _written(second)
-                assert _postmaster(folder) != postmaster
+                assert _postmaster(used_folder) != postmaster
     finally:
-        if _postmaster(folder) == postmaster:
+        if _postmaster(used_folder) == postmaster:
             os.kill(postmaster, signal.SIGCONT)
+    wait_until_stopped(used_folder)
 
 
 def _write(server: EmbeddedPostgres) -> None:
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute("SET synchronous_commit = on")  # what a killed process had committed is to be found again
+        connection.execute("DROP TABLE IF EXISTS written")
         connection.execute("CREATE TABLE written AS SELECT 1 AS value")
 
 
@@ -189,6 +200,16 @@ def _shared(lock: int) -> bool:
         return False
     fcntl.flock(lock, fcntl.LOCK_UN)
     return True
+
+
+def _opened(path: Path) -> bool:
+    """Whether this process has the file open."""
+    wanted = path.stat()
+    for descriptor in Path("/dev/fd").iterdir():
+        with suppress(OSError):  # the one that listed them is closed by now
+            if os.path.samestat(os.fstat(int(descriptor.name)), wanted):
+                return True
+    return False
 
 
 def _wait(until: Callable[[], bool], what: str, seconds: float = 20) -> None:
