@@ -26,7 +26,7 @@ check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && \
+	@home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && touch "$$home/dagster.yaml" && \
 	DAGSTER_HOME="$$home" $(BIN)/python -W ignore -m dagster definitions validate
 
 setup: $(INSTALLED) ## install everything into .venv
