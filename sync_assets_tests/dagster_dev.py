@@ -187,6 +187,11 @@ class DagsterDev:
         finally:
             self.graphql(_STOP_SENSOR, id=answer["sensorState"]["id"])
 
+    def sensor_said(self, name: str) -> list[str]:
+        """Why the sensor's last ticks launched nothing, latest first."""
+        answer = self.graphql(_TICKS, selector={**_SELECTOR, "sensorName": name})["sensorOrError"]
+        return [tick["skipReason"] for tick in answer["sensorState"]["ticks"] if tick["skipReason"]]
+
 
 _SELECTOR = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION}
 
@@ -246,6 +251,10 @@ mutation ($selector: SensorSelector!) {
     ... on Sensor { sensorState { id } }
     ... on PythonError { message stack }
   }
+}"""
+_TICKS = """
+query ($selector: SensorSelector!) {
+  sensorOrError(sensorSelector: $selector) { ... on Sensor { sensorState { ticks(limit: 5) { skipReason } } } }
 }"""
 _STOP_SENSOR = "mutation ($id: String!) { stopSensor(id: $id) { __typename } }"
 

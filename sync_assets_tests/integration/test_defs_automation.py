@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 from dagster import (
     DagsterInstance,
+    DagsterRun,
     DagsterRunStatus,
     Definitions,
     RunRequest,
+    SensorEvaluationContext,
     build_schedule_context,
-    build_sensor_context,
 )
+from dagster._core.execution.build_resources import wrap_resources_for_execution
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from sync_assets.account_sync import AccountSync
 from sync_assets.claims import ClaimedAccount
@@ -23,6 +26,8 @@ from sync_assets.defs import build_sync_definitions
 from sync_assets.upstream import UpstreamClient
 from sync_assets_tests.claims_rig import Table, table_at
 from sync_assets_tests.dagster_rig import wait_for
+
+JOB = "sync_accounts_job"
 
 
 class Nothing(AccountSync):
@@ -43,11 +48,15 @@ def instance() -> Iterator[DagsterInstance]:
         yield instance
 
 
-def sensor_tick(definitions: Definitions, instance: DagsterInstance) -> RunRequest | str:
-    """The run the sensor asks for, or why it asks for none."""
+def sensor_tick(definitions: Definitions, instance: DagsterInstance, location: str = "ours") -> RunRequest | str:
+    """The run the sensor of a code location asks for, or why it asks for none."""
     sensor = definitions.resolve_sensor_def("account_config_sensor")
-    context = build_sensor_context(
-        instance=instance, resources={"claims": (definitions.resources or {})["claims"]}, sensor_name=sensor.name
+    context = SensorEvaluationContext(
+        None,
+        instance=instance,
+        resources=wrap_resources_for_execution(definitions.resources),
+        sensor_name=sensor.name,
+        code_location_origin=RegisteredCodeLocationOrigin(location),
     )
     data = sensor.evaluate_tick(context)
     if not data.run_requests:
@@ -55,6 +64,14 @@ def sensor_tick(definitions: Definitions, instance: DagsterInstance) -> RunReque
         return data.skip_message
     (request,) = data.run_requests
     return request
+
+
+def unfinished_run(instance: DagsterInstance, tags: Mapping[str, str], location: str = "ours") -> DagsterRun:
+    """A run as the daemon makes it, which then dies together with its code server."""
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__"), JOB)
+    return instance.add_run(
+        DagsterRun(job_name=JOB, status=DagsterRunStatus.STARTED, tags=dict(tags), remote_job_origin=origin)
+    )
 
 
 def sync_all(definitions: Definitions, instance: DagsterInstance) -> None:
@@ -67,7 +84,7 @@ def test_p7_the_sensor_asks_for_a_run_only_when_a_configuration_changed(
     definitions = build_sync_definitions(sync=Nothing)
     table.add("a", "b", "c")
     sync_all(definitions, instance)
-    assert sensor_tick(definitions, instance) == "0 accounts have a changed configuration"
+    assert sensor_tick(definitions, instance) == "accounts with a changed configuration: 0"
     table.set("b", base_url="https://elsewhere.example")
     request = sensor_tick(definitions, instance)
     assert isinstance(request, RunRequest)
@@ -82,26 +99,25 @@ def test_p7_the_sensor_asks_for_a_run_only_when_a_configuration_changed(
     )
     after = table.column("claim_seq")
     assert {account for account in after if after[account] != before[account]} == {"b"}
-    assert sensor_tick(definitions, instance) == "0 accounts have a changed configuration"
+    assert sensor_tick(definitions, instance) == "accounts with a changed configuration: 0"
 
 
 def test_the_sensor_leaves_a_disabled_account_alone(table: Table, instance: DagsterInstance) -> None:
     table.add("a", enabled=False)
-    assert sensor_tick(build_sync_definitions(sync=Nothing), instance) == "0 accounts have a changed configuration"
+    assert sensor_tick(build_sync_definitions(sync=Nothing), instance) == "accounts with a changed configuration: 0"
 
 
 def test_the_sensor_waits_for_its_unfinished_run_but_not_longer_than_the_lease(
     table: Table, instance: DagsterInstance
 ) -> None:
-    definitions = build_sync_definitions(sync=Nothing)
     table.add("a", "b")
-    job = definitions.resolve_job_def("sync_accounts_job")
-    run = instance.create_run_for_job(
-        job, status=DagsterRunStatus.STARTED, tags={"dagster/sensor_name": "account_config_sensor"}
-    )
+    definitions = build_sync_definitions(sync=Nothing, lease_seconds=600)
+    asked = sensor_tick(definitions, instance)
+    assert isinstance(asked, RunRequest)
+    run = unfinished_run(instance, asked.tags)
     told = sensor_tick(definitions, instance)
     assert isinstance(told, str)
-    assert told.startswith("2 accounts have a changed configuration; run ")
+    assert told.startswith("accounts with a changed configuration: 2; run ")
     assert run.run_id[:8] in told
     short = build_sync_definitions(sync=Nothing, lease_seconds=1)
     wait_for(
@@ -109,12 +125,23 @@ def test_the_sensor_waits_for_its_unfinished_run_but_not_longer_than_the_lease(
     )
 
 
-def test_another_job_s_run_does_not_hold_the_sensor_up(table: Table, instance: DagsterInstance) -> None:
+def test_a_run_by_hand_does_not_hold_the_sensor_up(table: Table, instance: DagsterInstance) -> None:
     definitions = build_sync_definitions(sync=Nothing)
     table.add("a")
-    job = definitions.resolve_job_def("sync_accounts_job")
-    instance.create_run_for_job(job, status=DagsterRunStatus.STARTED, tags={"sync/trigger": "manual"})
+    unfinished_run(instance, {"sync/trigger": "manual"})
     assert isinstance(sensor_tick(definitions, instance), RunRequest)
+
+
+def test_the_run_of_another_code_location_s_sensor_does_not_hold_the_sensor_up(
+    table: Table, instance: DagsterInstance
+) -> None:
+    definitions = build_sync_definitions(sync=Nothing)
+    table.add("a")
+    asked = sensor_tick(definitions, instance)
+    assert isinstance(asked, RunRequest)
+    unfinished_run(instance, asked.tags, "theirs")
+    assert isinstance(sensor_tick(definitions, instance, "ours"), RunRequest)
+    assert isinstance(sensor_tick(definitions, instance, "theirs"), str)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from sync_assets_tests.claims_rig import Table, table_at
 from sync_assets_tests.dagster_dev import DagsterDev
-from sync_assets_tests.dagster_rig import DagsterHome, add_accounts, change_records
+from sync_assets_tests.dagster_rig import DagsterHome, add_accounts, change_records, wait_for
 from sync_assets_tests.postgres import PostgresServer
 from sync_assets_tests.recording_upstream import RecordingUpstream
 
@@ -89,20 +89,30 @@ def test_p2_the_schedule_ticks_by_itself_and_its_tick_fired_again_calls_nobody(
     assert any(line.startswith("nothing to do: ") for line in dev.messages(again))
 
 
-def test_p7_an_edited_configuration_makes_the_sensor_launch_a_run(
+def test_p7_an_edited_configuration_makes_the_sensor_launch_a_run_and_not_a_second_one_beside_it(
     dev: DagsterDev, table: Table, upstream: RecordingUpstream
 ) -> None:
     add_accounts(table, "a", "b", base_url=upstream.url)
     dev.wait_until(dev.launch(), "SUCCESS")
     change_records(table)
+    upstream.stall(account="b")
+    earlier = len(dev.runs(sync_trigger="sensor"))
     table.set("b", settings='{"edited": true}')
-    launched = len(dev.runs(sync_trigger="sensor"))
     with dev.sensor_running("account_config_sensor"):
-        upstream.wait_for(lambda calls: len(calls) == 3, "the sensor's run has synced the edited account", 60)
-        run = dev.runs(sync_trigger="sensor")[0]
+        upstream.wait_for(lambda calls: len(calls) == 3, "the sensor's run works on the edited account", 60)
+        (run,) = dev.runs(sync_trigger="sensor")[: -earlier or None]
+        table.set("a", settings='{"edited": true}')
+        told = wait_for(
+            lambda: next((why for why in dev.sensor_said("account_config_sensor") if run["runId"][:8] in why), None),
+            "the sensor skips a tick because of its unfinished run",
+        )
+        assert told.startswith("accounts with a changed configuration: 1; run ")
+        upstream.release(account="b")
         dev.wait_until(run["runId"], "SUCCESS")
-    assert [call.account for call in upstream.calls[2:]] == ["b"]
-    assert len(dev.runs(sync_trigger="sensor")) == launched + 1
+        upstream.wait_for(lambda calls: len(calls) == 4, "the sensor's next run has synced the other account", 60)
+    assert [call.account for call in upstream.calls[2:]] == ["b", "a"]
+    for each in dev.runs(sync_trigger="sensor"):
+        dev.wait_until(each["runId"], "SUCCESS")
     row = table.row("b")
     assert row["claimed_generation"] == row["generation"]
 
