@@ -69,7 +69,7 @@ class Target:
             raise AuthFailed("there is no address to send to: set base_url in the account's row, or SYNC_UPSTREAM_URL")
         name = "base_url" if of_row else "SYNC_UPSTREAM_URL"
         url = checked_url(of_row or upstream_url, name)
-        if url.query or url.fragment:
+        if "?" in str(url) or "#" in str(url):  # also an empty one would swallow the path
             raise AuthFailed(f"{name} has a query or a fragment, and paths are added to it; expected https://HOST/PATH")
         return cls(str(url).rstrip("/"), secret_ref or None)
 

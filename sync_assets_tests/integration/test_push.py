@@ -272,6 +272,8 @@ def test_the_rows_own_address_and_secret_are_used(
     [
         ({"base_url": "ftp://me:pa55@host/x?y=pa55"}, "base_url 'ftp://host/x' cannot be used"),
         ({"base_url": "https://h/?key=pa55"}, "base_url has a query"),
+        ({"base_url": "https://h/x?"}, "base_url has a query or a fragment"),
+        ({"base_url": "https://h/x#"}, "base_url has a query or a fragment"),
         ({"base_url": "nonsense"}, "base_url 'nonsense' cannot be used"),
         ({"settings": "[1]"}, "settings is a JSON array; expected an object"),
         ({"settings": '"x"'}, "settings is a JSON text"),
