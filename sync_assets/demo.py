@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
+from types import FrameType
+from typing import IO
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -33,7 +35,6 @@ _DAGSTER_DATABASE = "dagster"
 _MODULE = "sync_assets.definitions"
 _JOB = "sync_accounts_job"
 _LOOK_SECONDS = 0.3
-_STOP_SECONDS = 45.0
 
 _OUTCOMES = {"IDLE": "succeeded", "FAILED": "failed", "IN_PROGRESS": "in progress"}
 
@@ -90,8 +91,8 @@ class Demo:
         with self._dev_environment() as environment:
             command = [sys.executable, "-m", "dagster", "dev", "-m", _MODULE, "--host", host, "--port", str(port)]
             print_plain(f"Dagster starts at http://{host}:{port} (Ctrl-C ends it)")
-            process = subprocess.Popen(command, env={**os.environ, **environment})
-            return _wait_through_signals(process)
+            with _process(command, environment) as process:
+                return process.wait()
 
     def edit(self, account_id: str, *, configuration: bool) -> int:
         """Change a record or the configuration of a demo account, and say what to watch for."""
@@ -136,18 +137,18 @@ class Demo:
     def _execute(self, place: _Place, accounts: psycopg.Connection[TupleRow], began: datetime) -> int:
         """The job as a process of its own, as a scheduler would start it; shows how far it is."""
         command = [sys.executable, "-m", "dagster", "job", "execute", "-m", _MODULE, "-j", _JOB]
-        with place.log.open("w", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                command, env={**os.environ, **place.environment}, stdout=log, stderr=subprocess.STDOUT
-            )
-            with Console(highlight=False).status("starting Dagster …") as status:
-                while process.poll() is None:
-                    claimed = self._outcomes(accounts, began)
-                    working = sum(line.outcome == "in progress" for line in claimed)
-                    if claimed:
-                        status.update(f"syncing: {len(claimed) - working} accounts done, {working} being worked")
-                    time.sleep(_LOOK_SECONDS)
-        return process.returncode
+        with (
+            place.log.open("w", encoding="utf-8") as log,
+            _process(command, place.environment, log) as process,
+            Console(highlight=False).status("starting Dagster …") as status,
+        ):
+            while process.poll() is None:
+                claimed = self._outcomes(accounts, began)
+                working = sum(line.outcome == "in progress" for line in claimed)
+                if claimed:
+                    status.update(f"syncing: {len(claimed) - working} accounts done, {working} being worked")
+                time.sleep(_LOOK_SECONDS)
+            return process.wait()
 
     async def _create_accounts(self, url: str) -> None:
         async with Database(url, self._names) as database, database.connection() as connection:
@@ -212,8 +213,29 @@ def _dagster_home(folder: Path) -> str:
     return str(home)
 
 
-def _wait_through_signals(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process that gets the terminal's Ctrl-C itself, and hand a SIGTERM on to it."""
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
-    return process.wait()
+@contextmanager
+def _process(
+    command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that gets the terminal's Ctrl-C itself, and a SIGTERM through us; it ends before we do."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for child in children:
+            if number == signal.SIGTERM:
+                child.send_signal(signal.SIGINT)
+
+    # set before it starts: a background job of a script has SIGINT ignored, and Dagster then ignores SIGTERM as well
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        child = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT if output else None
+        )
+        children.append(child)
+        try:
+            yield child
+        finally:
+            child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
