@@ -19,7 +19,7 @@ dev: $(INSTALLED) ## the demo under the Dagster UI, with schedule and sensor on
 	@$(BIN)/sync-assets dev
 
 test: $(INSTALLED) ## every test that needs nothing but Python and make
-	@$(BIN)/pytest -n auto
+	@$(BIN)/pytest -n auto --dist loadgroup
 
 check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 	@$(BIN)/ruff check .

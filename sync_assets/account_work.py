@@ -118,7 +118,11 @@ class AccountWork:
             return Ended(Reason.HANDED_BACK)
         if isinstance(error, SyncError):
             return Ended(
-                Reason.FAILED, error_kind=error.kind, error=one_line(error.detail), retry_after=error.retry_after
+                Reason.FAILED,
+                SyncResult(error.sent, error.rejected),
+                error_kind=error.kind,
+                error=one_line(error.detail),
+                retry_after=error.retry_after,
             )
         text = redact("".join(traceback.format_exception(type(error), error, error.__traceback__)))
         log.error("account %s failed with a bug:\n%s", self.account.account_id, text)

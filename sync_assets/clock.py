@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 if sys.platform == "linux":
     _CLOCK = time.CLOCK_BOOTTIME
@@ -44,3 +49,24 @@ class Deadline:
     def passed(self) -> bool:
         """Whether the moment has come."""
         return self.remaining() <= 0
+
+
+async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """The work's result, if it comes in so many seconds; when this returns or raises, the work has ended.
+
+    `asyncio.wait_for` can, before Python 3.12, swallow a cancellation that comes together with the result.
+
+    Raises:
+        asyncio.TimeoutError: it did not.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when we are cancelled
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})

@@ -20,6 +20,7 @@ from sync_assets.claims import (
     SelectionKind,
     SettingsError,
     count_changed,
+    plain_faults,
 )
 from sync_assets.claims.schema import create_account_table
 from sync_assets.cron import check_schedule, lease_seconds
@@ -133,6 +134,22 @@ async def run_sync(
         SettingsError: a setting, the table or the selection is not as it must be.
         DatabaseUnavailable: the database cannot be reached, or was lost for too long.
     """
+    with plain_faults():
+        return await _run_sync(
+            claim_settings, sync_settings, selection, run_id=run_id, stop=stop, sync=sync, on_result=on_result
+        )
+
+
+async def _run_sync(
+    claim_settings: ClaimSettings,
+    sync_settings: SyncSettings,
+    selection: Selection,
+    *,
+    run_id: str,
+    stop: StopSignal,
+    sync: SyncFactory | None,
+    on_result: OnResult | None,
+) -> RunReport:
     options = sync_settings.options()
     async with Database(claim_settings.database_url, claim_settings.names) as database:
         claims = Claims(database, holder=f"{run_id}/{secrets.token_hex(4)}", lease_seconds=claim_settings.lease_at)
@@ -232,15 +249,16 @@ async def create_tables(claim_settings: ClaimSettings) -> list[str]:
     """
     names = claim_settings.names
     created = []
-    async with (
-        Database(claim_settings.database_url, names) as database,
-        database.connection() as connection,
-        connection.transaction(),  # all or nothing
-    ):
-        if await create_account_table(connection, names):
-            created.append(names.table_name)
-        if await create_record_table(connection, names):
-            created.append(names.records_name)
+    with plain_faults():
+        async with (
+            Database(claim_settings.database_url, names) as database,
+            database.connection() as connection,
+            connection.transaction(),  # all or nothing
+        ):
+            if await create_account_table(connection, names):
+                created.append(names.table_name)
+            if await create_record_table(connection, names):
+                created.append(names.records_name)
     return created
 
 
@@ -251,5 +269,6 @@ async def changed_accounts(claim_settings: ClaimSettings, limit: int = 1000) -> 
         SettingsError: the table is missing or wrong.
         DatabaseUnavailable: the database cannot be reached.
     """
-    async with Database(claim_settings.database_url, claim_settings.names, max_connections=1) as database:
-        return await count_changed(database, claim_settings.lease_at, limit)
+    with plain_faults():
+        async with Database(claim_settings.database_url, claim_settings.names, max_connections=1) as database:
+            return await count_changed(database, claim_settings.lease_at, limit)

@@ -27,7 +27,7 @@ class DagsterDev:
 
     def __init__(self, home: DagsterHome) -> None:
         self._home = home
-        self._port = _free_port()
+        self._port = free_port()
         self._log = home.folder / "dagster-dev.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -259,7 +259,7 @@ query ($selector: SensorSelector!) {
 _STOP_SENSOR = "mutation ($id: String!) { stopSensor(id: $id) { __typename } }"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -79,9 +79,8 @@ class PostgresServer:
 
 async def _create_tables(url: str) -> None:
     # here, so that tests of other parts run while these cannot be imported
-    from sync_assets.push.schema import create_record_table  # noqa: PLC0415
-
     from sync_assets.claims.schema import create_account_table  # noqa: PLC0415
+    from sync_assets.push.schema import create_record_table  # noqa: PLC0415
 
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         await create_account_table(connection, Names())

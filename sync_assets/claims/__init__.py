@@ -1,6 +1,6 @@
 """The row in Postgres: claim, settle, hand back, explain, and the schema they need."""
 
-from sync_assets.claims.database import Database
+from sync_assets.claims.database import Database, plain_faults
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.explain import count_changed
 from sync_assets.claims.model import (
@@ -33,4 +33,5 @@ __all__ = [
     "SettingsError",
     "Verdict",
     "count_changed",
+    "plain_faults",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.names import Names
-from sync_assets.clock import Deadline
+from sync_assets.clock import Deadline, within
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,28 @@ def answer_lost(error: psycopg.Error) -> bool:
     An error that the server itself reported, also that it is shutting down, means that it was not.
     """
     return error.sqlstate is None and not isinstance(error, PoolTimeout)
+
+
+@contextmanager
+def plain_faults() -> Iterator[None]:
+    """Tell a refusal of the database, or its loss, in words for whoever set it up instead of a traceback.
+
+    Raises:
+        SettingsError: the database refuses the role or does not have what is named (Postgres' error class 42).
+        DatabaseUnavailable: it was lost.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate is not None and error.sqlstate.startswith("42"):
+            raise SettingsError(
+                f"the accounts' database refuses: {error.diag.message_primary}; expected a role that may select and "
+                "update the tables and use their sequences (to init: also create them), on tables made by "
+                "sync-assets init"
+            ) from None
+        if is_passing(error):
+            raise DatabaseUnavailable(f"the accounts' database was lost: {one_line(error)}") from None
+        raise
 
 
 class Database:
@@ -147,7 +169,7 @@ class Database:
                 return rows
 
         try:
-            return await asyncio.wait_for(attempt(), STATEMENT_TIMEOUT_SECONDS + 2 * CONNECT_TIMEOUT_SECONDS)
+            return await within(attempt(), STATEMENT_TIMEOUT_SECONDS + 2 * CONNECT_TIMEOUT_SECONDS)
         except asyncio.TimeoutError:
             raise psycopg.OperationalError("the database gave no answer") from None
 

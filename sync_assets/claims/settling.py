@@ -88,10 +88,15 @@ class Settler:
     async def _work_off(self) -> None:
         while self._queue:
             batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
-            fates = await self._write_contained([attempt for attempt, _ in batch])
-            for (_, done), fate in zip(batch, fates, strict=True):
-                if not done.done():  # whoever waited for it may have been cancelled
-                    done.set_result(fate)
+            try:
+                fates = await self._write_contained([attempt for attempt, _ in batch])
+                for (_, done), fate in zip(batch, fates, strict=True):
+                    if not done.done():  # whoever waited for it may have been cancelled
+                        done.set_result(fate)
+            except Exception as error:  # noqa: BLE001  # a fault of ours: whoever waits must hear of it
+                for _, done in batch:
+                    if not done.done():
+                        done.set_exception(error)
 
     async def _write_contained(self, attempts: Sequence[Attempt]) -> Sequence[Fate | Again]:
         try:

@@ -75,6 +75,7 @@ class _AccountPush:
             await self._wait_for_editors()
             await self._write_back()
         if fault is not None:
+            fault.sent, fault.rejected = self._accepted, self._rejected
             raise fault
         return SyncResult(sent=self._accepted, rejected=self._rejected)
 

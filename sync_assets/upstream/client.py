@@ -8,12 +8,12 @@ import logging
 import random
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import httpx
 
-from sync_assets.clock import Deadline
+from sync_assets.clock import Deadline, within
 from sync_assets.upstream.address import checked_url
 from sync_assets.upstream.answers import fault_of
 from sync_assets.upstream.errors import AuthFailed, RetryLater, SyncError
@@ -23,9 +23,9 @@ from sync_assets.upstream.wire import WireTransport
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_QUICK_RETRIES = (0.1, 0.5)  # seconds before each, give or take half: what is gone in a moment must not cost a run
+# Seconds before each, give or take half: what is gone in a moment must not cost a run. Beneath them aiohttp sends a PUT
+# or DELETE once more when its connection was cut, which a pool of connections the server has closed needs.
+_QUICK_RETRIES = (0.1, 0.5)
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ class UpstreamClient:
     ) -> UpstreamResponse:
         """Send a request and return its answer; passing faults are tried at most twice more inside the deadline.
 
+        A POST or PATCH without an `Idempotency-Key` is sent once: it may have been done though nobody heard of it.
+
         Args:
             method: the HTTP method.
             url: an absolute http or https URL, its path already quoted; it goes out as it is.
@@ -122,9 +124,11 @@ class UpstreamClient:
                 sent_headers["Authorization"] = f"Bearer {await self._secrets.fetch(secret_ref)}"
             return await self._send(httpx.Request(method, address, headers=sent_headers, content=content))
 
-        for pause in (*_QUICK_RETRIES, None):
+        keyed = "Idempotency-Key" in sent_headers
+        repeatable = keyed or method.upper() not in {"POST", "PATCH"}
+        for pause in (*_QUICK_RETRIES, None) if repeatable else (None,):
             try:
-                return await self._attempt(send, what, deadline, accept, keyed="Idempotency-Key" in sent_headers)
+                return await self._attempt(send, what, deadline, accept, keyed=keyed)
             except RetryLater as fault:
                 wait = 0.0 if pause is None else pause * random.uniform(0.5, 1.5)
                 if pause is None or fault.retry_after is not None or deadline.remaining() <= wait:
@@ -147,7 +151,7 @@ class UpstreamClient:
         if seconds <= 0:
             raise RetryLater(f"{what} was not sent: the account's time was over")
         try:
-            answer = await _within(send(), seconds)
+            answer = await within(send(), seconds)
         except asyncio.TimeoutError:
             raise RetryLater(f"{what} was not answered to the end within {seconds:.3g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError) as error:
@@ -181,18 +185,3 @@ def _fault_of_connection(what: str, error: BaseException) -> SyncError:
             return AuthFailed(f"{what} cannot be sent: the address is malformed")
         link = link.__cause__
     return RetryLater(f"{what} failed: {one_line(str(error), 200) or type(error).__name__}")
-
-
-async def _within(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """`asyncio.wait_for`, which before Python 3.12 can swallow a cancellation that comes together with the result."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when we are cancelled
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            raise asyncio.TimeoutError
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})  # so that the connection is closed when this returns

@@ -22,6 +22,10 @@ class SyncError(Exception):
         detail: one line for a person; kept in the row as `last_error`. Never a secret or a URL with a query.
         retry_after: what the upstream named as the earliest next attempt: a span from now, or a moment with
             a time zone. Kept in the row as `not_before`.
+
+    Attributes:
+        sent: records that were accepted before it; whoever raises it may say so, for the run's numbers.
+        rejected: records that were refused for good before it.
     """
 
     kind: ClassVar[str] = "retry"
@@ -30,6 +34,8 @@ class SyncError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.retry_after = retry_after
+        self.sent = 0
+        self.rejected = 0
 
 
 class RetryLater(SyncError):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -206,17 +205,19 @@ def test_the_demo_never_touches_a_given_database(environment: dict[str, str], ta
     assert table.column("status") == {}
 
 
-def test_the_demo_from_an_empty_folder(tmp_path: Path) -> None:
-    """What `make run` shows: an honest first picture; then only what was changed is sent."""
-    environment = {"SYNC_LOCAL_DIR": str(tmp_path / "here it is")}
-    first = _cli(environment, "demo", "run")
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "juniper-081" in first.stdout
-    assert "SYNC_SECRET_MISSING" in first.stdout
-    assert "claimed 249, succeeded 242, failed 7, records sent " in first.stdout
-    edited = _cli(environment, "demo", "edit", "acme-001")
-    assert (edited.returncode, "contact-" in edited.stdout) == (0, True)
-    again = _cli(environment, "demo", "run")
-    assert "succeeded 242, failed 6, records sent 1 in" in again.stdout, again.stdout
-    unknown = _cli(environment, "demo", "edit", "nobody")
-    assert (unknown.returncode, "no account 'nobody'" in unknown.stderr) == (2, True)
+def test_a_role_without_the_rights_is_told_so(database_url: str, table: Table) -> None:
+    """P12: no traceback, and nothing half done."""
+    table.add("a")
+    role = "reader_of_the_accounts"
+    table.connection.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA sync TO {role}; "
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA sync TO {role}"
+    )
+    try:
+        done = _cli({"SYNC_DATABASE_URL": database_url.replace("postgres@", f"{role}@")}, "run")
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+        assert "permission denied" in done.stderr
+        assert "expected a role that may" in done.stderr
+        assert table.row("a")["started_at"] is None
+    finally:
+        table.connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

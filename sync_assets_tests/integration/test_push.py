@@ -202,6 +202,7 @@ def test_another_fault_ends_the_sync_after_what_was_accepted_is_written(
         push(records.url, upstream.url)
     assert type(caught.value) is kind
     assert caught.value.retry_after == retry_after
+    assert (caught.value.sent, caught.value.rejected) == (1, 0)
     assert records.synced() == {"a"}
     assert "c" not in sent(upstream)
     assert records.row("b")["rejected_version"] is None

@@ -315,6 +315,25 @@ def test_a_claim_whose_answer_was_lost_is_read_back_and_worked(
         asyncio.run(run())
 
 
+def test_a_fault_of_ours_while_writing_is_heard_by_whoever_waits(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with claims_at(database_url) as claims:
+            [account] = await claims.claim(Selection.due(TICK), 1)
+
+            async def writes_too_little(attempts: Any) -> Any:
+                return []
+
+            monkeypatch.setattr(claims._settler, "_write", writes_too_little)
+            with pytest.raises(ValueError, match="zip"):
+                await asyncio.wait_for(claims.settle(succeeded(account)), 10)
+
+    with table_at(database_url) as table:
+        table.add("a")
+        asyncio.run(run())
+
+
 def test_an_outcome_that_cannot_be_written_is_given_up_when_its_lease_ends(database_url: str) -> None:
     """P3: the loop goes on; the lease heals the row."""
 

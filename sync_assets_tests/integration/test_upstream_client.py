@@ -170,6 +170,16 @@ def test_p8_passing_faults_are_tried_at_most_twice_more(upstream: RecordingUpstr
     assert len(upstream.calls) == 6
 
 
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_p8_what_may_have_been_done_is_repeated_only_with_a_key(upstream: RecordingUpstream, method: str) -> None:
+    upstream.drop()
+    url = f"{upstream.url}/accounts/a/records/r"
+    assert isinstance(fault(url, method=method), RetryLater)
+    assert len(upstream.calls) == 1
+    assert isinstance(fault(url, method=method, headers={"Idempotency-Key": "k"}), RetryLater)
+    assert len(upstream.calls) == 1 + 3
+
+
 def test_a_dropped_connection_is_a_passing_fault(upstream: RecordingUpstream) -> None:
     upstream.drop(times=1)
     assert send(f"{upstream.url}/accounts/a/records/r").status == 200

@@ -49,17 +49,17 @@ CREATE INDEX {changed_index} ON {table} (generation) WHERE {enabled} AND generat
 CREATE FUNCTION {generation_function}() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
-    NEW.generation := nextval({generation_seq_name});
+    NEW.generation := nextval(TG_ARGV[0]);
     RETURN NEW;
 END
 $$;
 
 CREATE TRIGGER sync_assets_generation_new BEFORE INSERT ON {table}
-    FOR EACH ROW EXECUTE FUNCTION {generation_function}();
+    FOR EACH ROW EXECUTE FUNCTION {generation_function}({generation_seq_name});
 -- On the owner's columns only, so that a claim or a settle never runs it; and only when one really changed, so that
 -- an application that saves the whole row changes nothing.
 CREATE TRIGGER sync_assets_generation BEFORE UPDATE OF {enabled}, base_url, secret_ref, settings ON {table}
     FOR EACH ROW
     WHEN ((OLD.{enabled}, OLD.base_url, OLD.secret_ref, OLD.settings)
         IS DISTINCT FROM (NEW.{enabled}, NEW.base_url, NEW.secret_ref, NEW.settings))
-    EXECUTE FUNCTION {generation_function}();
+    EXECUTE FUNCTION {generation_function}({generation_seq_name});
