@@ -125,7 +125,8 @@ class AccountWork:
                 retry_after=error.retry_after,
             )
         text = redact("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-        log.error("account %s failed with a bug:\n%s", self.account.account_id, text)
+        encodable = text.encode("utf-8", "backslashreplace").decode("utf-8")  # or the log could not be written
+        log.error("account %s failed with a bug:\n%s", self.account.account_id, encodable)
         return Ended(Reason.FAILED, error_kind="bug", error=one_line(_told(error)))
 
 

@@ -4,70 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 
 import psycopg
 import pytest
 
-from sync_assets.account_sync import AccountSync, LeaseLost, SyncResult
-from sync_assets.claims import ClaimedAccount, Database, Selection, SettingsError
+from sync_assets.account_sync import LeaseLost
+from sync_assets.claims import ClaimedAccount, Selection, SettingsError
 from sync_assets.clock import Deadline
-from sync_assets.runner import AccountResult, RunOptions, Summary, run
-from sync_assets.stop import StopSignal
+from sync_assets.runner import AccountResult, RunOptions
 from sync_assets.sync_run import blocking
-from sync_assets.upstream import AuthFailed, RateLimited, UpstreamClient
-from sync_assets_tests.claims_rig import NEXT_TICK, TICK, claims_at, table_at
-
-Work = Callable[[ClaimedAccount, Deadline], Awaitable[SyncResult | None]]
-
-
-class _Sync(AccountSync):
-    def __init__(self, database: Database, work: Work) -> None:
-        super().__init__(database)
-        self._work = work
-
-    async def sync(self, account: ClaimedAccount, client: UpstreamClient, deadline: Deadline) -> SyncResult | None:
-        return await self._work(account, deadline)
-
-
-async def _run(
-    url: str,
-    work: Work,
-    selection: Selection | None = None,
-    *,
-    holder: str = "run-a/1",
-    lease: float = 60.0,
-    options: RunOptions | None = None,
-    stop: StopSignal | None = None,
-    on_result: Callable[[AccountResult], None] | None = None,
-) -> Summary:
-    selection = selection or Selection.due(TICK)
-    async with (
-        claims_at(url, holder, lease=lease, selection=selection) as claims,
-        Database(url) as database,
-        UpstreamClient() as client,
-    ):
-        return await run(
-            claims,
-            _Sync(database, work),
-            client,
-            selection,
-            options=options or RunOptions(),
-            stop=stop or StopSignal(),
-            on_result=on_result,
-        )
-
-
-async def _fine(account: ClaimedAccount, deadline: Deadline) -> SyncResult:
-    return SyncResult(sent=2, rejected=1)
+from sync_assets.upstream import AuthFailed, RateLimited
+from sync_assets_tests.claims_rig import NEXT_TICK, TICK, table_at
+from sync_assets_tests.runner_rig import fine, run_loop
 
 
 def test_a_run_works_everything_and_says_so(database_url: str) -> None:
     results: list[AccountResult] = []
     with table_at(database_url) as table:
         table.add(*(f"a{n}" for n in range(50)))
-        summary = asyncio.run(_run(database_url, _fine, on_result=results.append))
+        summary = asyncio.run(run_loop(database_url, fine, on_result=results.append))
         assert (summary.claimed, summary.succeeded, summary.failed, summary.sent, summary.rejected) == (
             50,
             50,
@@ -100,7 +56,7 @@ def test_no_more_is_claimed_than_can_start_at_once(database_url: str) -> None:
 
     with table_at(database_url) as table:
         table.add(*(f"a{n:02}" for n in range(40)))
-        summary = asyncio.run(_run(database_url, counts, options=RunOptions(concurrency=4)))
+        summary = asyncio.run(run_loop(database_url, counts, options=RunOptions(concurrency=4)))
         assert summary.succeeded == 40
         # those being worked, and those whose result is just being written
         assert 1 <= most <= 8
@@ -128,9 +84,9 @@ class _Textless(Exception):
     ],
 )
 def test_one_account_throws_and_the_rest_completes(
-    database_url: str, error: BaseException, kind: str, text: str
+    database_url: str, error: BaseException, kind: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P5 (T13): whatever it throws, that account is FAILED and only that one."""
+    """P5, P11 (T13): whatever it throws, that account is FAILED and only that one; the log can be written."""
 
     async def throws(account: ClaimedAccount, deadline: Deadline) -> None:
         if account.account_id == "bad":
@@ -138,13 +94,15 @@ def test_one_account_throws_and_the_rest_completes(
 
     with table_at(database_url) as table:
         table.add("a", "bad", "c")
-        summary = asyncio.run(_run(database_url, throws, options=RunOptions(concurrency=1)))
+        summary = asyncio.run(run_loop(database_url, throws, options=RunOptions(concurrency=1)))
         assert (summary.succeeded, summary.failed) == (2, 1)
         assert table.column("status") == {"a": "IDLE", "bad": "FAILED", "c": "IDLE"}
         row = table.row("bad")
         assert (row["error_kind"], row["failures"]) == (kind, 1)
         assert text in row["last_error"]
-        assert "abcdef123456" not in row["last_error"]
+        assert "abcdef123456" not in row["last_error"] + caplog.text
+        caplog.text.encode()  # raises where a log file could not hold it
+        assert ("failed with a bug" in caplog.text) == (kind == "bug")
         assert (row["not_before"] is not None) == (kind == "rate_limited")
 
 
@@ -163,7 +121,7 @@ def test_an_account_that_is_late_is_really_cancelled(database_url: str) -> None:
     with table_at(database_url) as table:
         table.add("a", "slow", "c")
         options = RunOptions(account_timeout_seconds=0.5)
-        summary = asyncio.run(_run(database_url, hangs, options=options))
+        summary = asyncio.run(run_loop(database_url, hangs, options=options))
         assert (summary.succeeded, summary.failed) == (2, 1)
         assert ended == ["IN_PROGRESS"]
         row = table.row("slow")
@@ -186,7 +144,7 @@ def test_the_lease_cancels_what_no_limit_does(database_url: str) -> None:
 
     with table_at(database_url) as table:
         table.add("slow")
-        summary = asyncio.run(_run(database_url, hangs, lease=2.0))
+        summary = asyncio.run(run_loop(database_url, hangs, lease=2.0))
         assert summary.failed == 1
         assert left[0] > 0
         assert table.row("slow")["status"] == "FAILED"
@@ -202,82 +160,11 @@ def test_work_that_will_not_end_is_left_to_its_lease(database_url: str) -> None:
 
     with table_at(database_url) as table:
         table.add("a", "stubborn", "c")
-        summary = blocking(_run(database_url, will_not, lease=2.0, options=RunOptions(account_timeout_seconds=0.2)))
+        summary = blocking(run_loop(database_url, will_not, lease=2.0, options=RunOptions(account_timeout_seconds=0.2)))
         assert (summary.claimed, summary.succeeded, summary.lost) == (3, 2, 1)
         assert table.row("stubborn")["status"] == "IN_PROGRESS"
-        summary = asyncio.run(_run(database_url, _fine, Selection.due(NEXT_TICK), holder="next/1"))
+        summary = asyncio.run(run_loop(database_url, fine, Selection.due(NEXT_TICK), holder="next/1"))
         assert (summary.taken_over, summary.succeeded) == (1, 3)
-
-
-def test_stopping_hands_back_at_once_and_counts_nothing(database_url: str) -> None:
-    """P10: what ended in time is recorded, what did not is as the claim found it."""
-    stop = StopSignal()
-
-    async def waits(account: ClaimedAccount, deadline: Deadline) -> None:
-        if account.account_id == "quick":
-            return
-        if account.account_id == "b":
-            asyncio.get_running_loop().call_later(0.2, stop.set)
-        await asyncio.Event().wait()
-
-    with table_at(database_url) as table:
-        table.add("quick", "b", "c")
-        table.add("failed before", status="FAILED", failures=3, last_tick=TICK - timedelta(days=1))
-        summary = asyncio.run(_run(database_url, waits, stop=stop))
-        assert (summary.claimed, summary.succeeded, summary.handed_back, summary.failed) == (4, 1, 3, 0)
-        assert summary.stopped
-        assert table.column("status") == {"quick": "IDLE", "b": "IDLE", "c": "IDLE", "failed before": "FAILED"}
-        assert table.column("failures") == {"quick": 0, "b": 0, "c": 0, "failed before": 3}
-        assert table.row("b")["started_at"] is None
-        assert table.row("failed before")["last_tick"] == TICK - timedelta(days=1)
-        again = asyncio.run(_run(database_url, _fine))
-        assert again.succeeded == 3, "the same tick takes what was handed back"
-
-
-def test_stopping_while_the_claim_is_being_committed_leaves_nothing_held(database_url: str) -> None:
-    """P10 (T10): the stop comes when the rows are claimed and the run does not know it yet."""
-    stop = StopSignal()
-
-    async def never(account: ClaimedAccount, deadline: Deadline) -> None:
-        raise AssertionError("nothing may be started after the stop")
-
-    async def stops() -> Summary:
-        async with claims_at(database_url) as claims, Database(database_url) as database, UpstreamClient() as client:
-            fetch = claims._database.fetch
-
-            async def stop_after_commit(*args: object) -> object:
-                rows = await fetch(*args)  # type: ignore[arg-type]
-                stop.set()
-                return rows
-
-            claims._database.fetch = stop_after_commit  # type: ignore[method-assign,assignment]
-            return await run(
-                claims, _Sync(database, never), client, Selection.due(TICK), options=RunOptions(), stop=stop
-            )
-
-    with table_at(database_url) as table:
-        table.add("a", "b", "c")
-        summary = asyncio.run(stops())
-        assert (summary.claimed, summary.handed_back) == (3, 3)
-        assert set(table.column("status").values()) == {"IDLE"}
-        assert set(table.column("last_tick").values()) == {None}
-
-
-def test_stopping_leaves_work_that_will_not_end_to_its_lease(database_url: str) -> None:
-    """P1: only accounts whose work has really ended are handed back."""
-    stop = StopSignal()
-
-    async def will_not(account: ClaimedAccount, deadline: Deadline) -> None:
-        stop.set()
-        while True:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-
-    with table_at(database_url) as table:
-        table.add("stubborn")
-        summary = blocking(_run(database_url, will_not, stop=stop, options=RunOptions(stop_seconds=0.3)))
-        assert summary.handed_back == 0
-        assert table.row("stubborn")["status"] == "IN_PROGRESS"
 
 
 def test_an_account_whose_last_run_died_is_worked_alone(database_url: str) -> None:
@@ -299,7 +186,7 @@ def test_an_account_whose_last_run_died_is_worked_alone(database_url: str) -> No
         dead = {"status": "IN_PROGRESS", "started_at": hour_ago, "lease": timedelta(seconds=1), "claimed_by": "dead/1"}
         table.add("first time", **dead)
         table.add("killer", "other", **dead, failures=1, error_kind="crashed")
-        summary = asyncio.run(_run(database_url, notes, options=RunOptions(concurrency=5)))
+        summary = asyncio.run(run_loop(database_url, notes, options=RunOptions(concurrency=5)))
         assert (summary.succeeded, summary.taken_over) == (13, 3)
         assert beside["killer"] == beside["other"] == set()
         assert any(beside[name] for name in beside), "nothing was worked side by side: nothing was shown"
@@ -315,7 +202,7 @@ def test_a_suspect_that_waited_too_long_for_its_turn_is_given_up(database_url: s
     with table_at(database_url) as table:
         table.add("slow")
         table.add("killer", status="FAILED", failures=1, error_kind="crashed")
-        summary = asyncio.run(_run(database_url, slow, lease=2.0))
+        summary = asyncio.run(run_loop(database_url, slow, lease=2.0))
         assert (summary.succeeded, summary.given_up) == (1, 1)
         row = table.row("killer")
         assert (row["status"], row["last_tick"]) == ("FAILED", TICK)
@@ -329,7 +216,7 @@ def test_a_lease_lost_in_the_middle_writes_nothing(database_url: str) -> None:
 
     with table_at(database_url) as table:
         table.add("a")
-        summary = asyncio.run(_run(database_url, loses))
+        summary = asyncio.run(run_loop(database_url, loses))
         assert summary.lost == 1
         assert table.row("a")["failures"] == 0
 
@@ -345,7 +232,7 @@ def test_named_accounts_are_worked_once_each_and_no_other(database_url: str) -> 
     with table_at(database_url) as table:
         table.add("a", "b", "c", not_before=datetime.now(timezone.utc) + timedelta(hours=1))
         summary = asyncio.run(
-            _run(database_url, fails, Selection.accounts(["a", "b", "a"]), options=RunOptions(concurrency=1))
+            run_loop(database_url, fails, Selection.accounts(["a", "b", "a"]), options=RunOptions(concurrency=1))
         )
         assert sorted(seen) == ["a", "b"]
         assert (summary.claimed, summary.failed) == (2, 2)
@@ -358,7 +245,7 @@ def test_reporting_that_fails_fails_no_sync(database_url: str) -> None:
 
     with table_at(database_url) as table:
         table.add("a", "b")
-        assert asyncio.run(_run(database_url, _fine, on_result=broken)).succeeded == 2
+        assert asyncio.run(run_loop(database_url, fine, on_result=broken)).succeeded == 2
         assert set(table.column("status").values()) == {"IDLE"}
 
 
@@ -375,7 +262,7 @@ def test_a_connection_killed_while_the_work_is_done_costs_nothing(database_url: 
 
     with table_at(database_url) as table:
         table.add("a", "b", "c")
-        summary = asyncio.run(_run(database_url, kills, options=RunOptions(concurrency=1)))
+        summary = asyncio.run(run_loop(database_url, kills, options=RunOptions(concurrency=1)))
         assert summary.succeeded == 3
         assert sorted(seen) == ["a", "b", "c"]
         assert set(table.column("status").values()) == {"IDLE"}
@@ -389,7 +276,7 @@ def test_a_limit_that_does_not_fit_in_the_lease_is_refused_before_anything_is_cl
     with table_at(database_url) as table:
         table.add("a")
         with pytest.raises(SettingsError, match="does not fit: the lease is 60 s, of which 54 s"):
-            asyncio.run(_run(database_url, _fine, options=RunOptions(account_timeout_seconds=limit)))
+            asyncio.run(run_loop(database_url, fine, options=RunOptions(account_timeout_seconds=limit)))
         assert table.row("a")["status"] == "IDLE"
 
 
@@ -405,5 +292,5 @@ def test_a_fault_in_the_run_itself_hands_back_and_is_raised(database_url: str) -
     with table_at(database_url) as table:
         table.add("a", "b")
         with pytest.raises(psycopg.errors.UndefinedTable):
-            asyncio.run(_run(database_url, breaks, options=RunOptions(concurrency=2)))
+            asyncio.run(run_loop(database_url, breaks, options=RunOptions(concurrency=2)))
         assert set(table.column("status").values()) == {"IDLE"}
