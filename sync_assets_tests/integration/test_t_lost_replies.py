@@ -1,0 +1,112 @@
+"""T28, T11: the answer to a claim, a settle, a hand-back or a write-back is lost after the commit, by a real proxy."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from sync_assets.claims import Selection
+from sync_assets.runner import Summary
+from sync_assets.stop import StopSignal
+from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
+from sync_assets_tests.claims_rig import TICK, Table, table_at
+from sync_assets_tests.dagster_rig import add_accounts
+from sync_assets_tests.faulty_proxy import ACKNOWLEDGE, CLAIM, HAND_BACK, SETTLE, FaultyProxy
+from sync_assets_tests.loop_process import LoopProcess
+from sync_assets_tests.recording_upstream import RecordingUpstream
+
+ACCOUNTS = [f"a{n}" for n in range(6)]
+
+
+@pytest.fixture
+def upstream() -> Iterator[RecordingUpstream]:
+    with RecordingUpstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+def table(database_url: str) -> Iterator[Table]:
+    with table_at(database_url) as table:
+        add_accounts(table, *ACCOUNTS)
+        yield table
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[FaultyProxy]:
+    with FaultyProxy(database_url) as proxy:
+        yield proxy
+
+
+def _run(proxy: FaultyProxy, upstream: RecordingUpstream, monkeypatch: pytest.MonkeyPatch) -> Summary:
+    # the last look for a claim whose answer was lost waits for as long as its commit may take
+    monkeypatch.setattr("sync_assets.claims.store.STATEMENT_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setenv("SYNC_SECRET_TEST", "s3cret")
+    return run_blocking(
+        ClaimSettings(proxy.url),
+        SyncSettings(upstream_url=upstream.url, concurrency=3),
+        Selection.due(TICK),
+        run_id="run",
+        stop=StopSignal(),
+    ).summary
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [[CLAIM], [CLAIM, CLAIM], [SETTLE], [ACKNOWLEDGE], [CLAIM, ACKNOWLEDGE, SETTLE]],
+    ids=["claim", "claim twice", "settle", "write-back", "one of each"],
+)
+def test_t28_a_reply_lost_after_the_commit_orphans_nothing_and_nothing_recorded_is_told_as_lost(
+    proxy: FaultyProxy,
+    table: Table,
+    upstream: RecordingUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    statements: list[bytes],
+) -> None:
+    """P3, P8: every account is called once, settled, acknowledged and counted, in this very run."""
+    proxy.lose_reply(*statements)
+    summary = _run(proxy, upstream, monkeypatch)
+    assert Counter(proxy.lost) == Counter(statements), "the fault was not injected"
+    assert (summary.claimed, summary.succeeded, summary.sent) == (6, 6, 6)
+    assert (summary.lost, summary.unknown, summary.failed, summary.taken_over) == (0, 0, 0, 0)
+    assert set(table.column("status").values()) == {"IDLE"}
+    assert set(table.column("failures").values()) == {0}
+    assert Counter(call.account for call in upstream.calls) == dict.fromkeys(ACCOUNTS, 1)
+    due = table.connection.execute("SELECT FROM sync.account_record WHERE synced_version IS DISTINCT FROM version")
+    assert due.fetchall() == []
+
+
+def test_t28_a_hand_back_whose_reply_is_lost_is_told_as_handed_back(
+    proxy: FaultyProxy, table: Table, upstream: RecordingUpstream
+) -> None:
+    """P10: nothing is left held, nothing counted, and the same tick takes all of them."""
+    upstream.stall()
+    with LoopProcess(proxy.url, upstream.url, "stopped", tick=TICK) as stopped:
+        stopped.go()
+        upstream.wait_for(lambda calls: len(calls) == 6, "all accounts at the upstream")
+        proxy.lose_reply(HAND_BACK)
+        stopped.signal(signal.SIGTERM)
+        summary = stopped.wait()
+    assert proxy.lost == [HAND_BACK]
+    assert (summary["handed_back"], summary["lost"], summary["unknown"], summary["failed"]) == (6, 0, 0, 0)
+    assert set(table.column("status").values()) == {"IDLE"}
+    assert set(table.column("last_tick").values()) == {None}
+    assert set(table.column("failures").values()) == {0}
+
+
+def test_t11_connections_cut_exactly_when_the_upstream_answers_cost_no_second_call(
+    proxy: FaultyProxy, table: Table, upstream: RecordingUpstream
+) -> None:
+    """P3, P8: what was accepted is acknowledged and settled on new connections."""
+    upstream.stall()
+    with LoopProcess(proxy.url, upstream.url, "cut", tick=TICK) as cut:
+        cut.go()
+        upstream.wait_for(lambda calls: len(calls) == 6, "all accounts at the upstream")
+        upstream.clear()
+        proxy.cut()
+        summary = cut.wait()
+    assert (summary["succeeded"], summary["lost"], summary["unknown"], summary["failed"]) == (6, 0, 0, 0)
+    assert len(upstream.calls) == 6
+    assert set(table.column("status").values()) == {"IDLE"}
