@@ -12,7 +12,7 @@ from enum import Enum
 from sync_assets.account_sync import AccountSync, LeaseLost, SyncResult
 from sync_assets.claims import ClaimedAccount, Ending
 from sync_assets.clock import Deadline
-from sync_assets.upstream import SyncError, UpstreamClient, one_line, redact
+from sync_assets.upstream import OriginDown, SyncError, UpstreamClient, one_line, redact
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,8 @@ class AccountWork:
             return Ended(Reason.LEASE_LOST, error="the lease was lost: another run has the account; nothing written")
         if self._cancelled_as is Reason.HANDED_BACK:
             return Ended(Reason.HANDED_BACK)
+        if isinstance(error, OriginDown):  # not of this account's making
+            return Ended(Reason.GIVEN_UP, SyncResult(error.sent, error.rejected), error=one_line(error.detail))
         if isinstance(error, SyncError):
             return Ended(
                 Reason.FAILED,

@@ -131,6 +131,7 @@ def _settings(options: argparse.Namespace) -> tuple[ClaimSettings, SyncSettings]
         concurrency=settings.concurrency,
         account_timeout_seconds=settings.account_timeout_seconds,
         upstream_url=settings.upstream_url or None,
+        allow_private_upstreams=settings.allow_private_upstreams,
     )
     check_limits(claim_settings, sync_settings)
     return claim_settings, sync_settings

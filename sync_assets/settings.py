@@ -27,6 +27,8 @@ class Settings:
         account_timeout_seconds: `SYNC_ACCOUNT_TIMEOUT_SECONDS`; None: 300, or what fits in the lease.
         concurrency: `SYNC_CONCURRENCY`, accounts worked at a time in one run.
         upstream_url: `SYNC_UPSTREAM_URL`, for accounts without a base URL of their own; empty: none.
+        allow_private_upstreams: `SYNC_ALLOW_PRIVATE_UPSTREAMS`, whether private, local and reserved addresses may be
+            sent to as well.
     """
 
     database_url: str = field(default="", repr=False)
@@ -38,6 +40,7 @@ class Settings:
     account_timeout_seconds: float | None = None
     concurrency: int = 20
     upstream_url: str = ""
+    allow_private_upstreams: bool = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
@@ -61,6 +64,7 @@ class Settings:
             account_timeout_seconds=_seconds(variables, "SYNC_ACCOUNT_TIMEOUT_SECONDS"),
             concurrency=_count(variables, "SYNC_CONCURRENCY", unset.concurrency),
             upstream_url=_text(variables, "SYNC_UPSTREAM_URL", unset.upstream_url),
+            allow_private_upstreams=_switch(variables, "SYNC_ALLOW_PRIVATE_UPSTREAMS", unset.allow_private_upstreams),
         )
 
 

@@ -28,7 +28,7 @@ from sync_assets.push import RecordPush
 from sync_assets.push.schema import check_record_table, create_record_table
 from sync_assets.runner import OnResult, RunOptions, Summary, account_timeout, run
 from sync_assets.stop import StopSignal
-from sync_assets.upstream import SecretResolver, UpstreamClient
+from sync_assets.upstream import MAX_RESPONSE_BYTES, SecretResolver, UpstreamClient
 
 T = TypeVar("T")
 
@@ -82,6 +82,12 @@ class SyncSettings:
         request_timeout_seconds: the time limit of one HTTP request, whole answer included.
         secret_env_prefix: only environment variables whose names begin so can be named by a row.
         secret_directory: only files in this folder can be named by a row; None: no files.
+        allow_private_upstreams: whether private, local and reserved addresses may be sent to as well.
+        connections_per_origin: requests under way at one scheme, host and port; None: as many as accounts.
+        max_response_bytes: the most of an answer's body that is read.
+
+    Raises:
+        SettingsError: a number is not positive.
     """
 
     concurrency: int = 20
@@ -90,6 +96,15 @@ class SyncSettings:
     request_timeout_seconds: float = 30.0
     secret_env_prefix: str = "SYNC_SECRET_"  # noqa: S105  # a prefix of names
     secret_directory: Path | None = None
+    allow_private_upstreams: bool = False
+    connections_per_origin: int | None = None
+    max_response_bytes: int = MAX_RESPONSE_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("request_timeout_seconds", "connections_per_origin", "max_response_bytes"):
+            number = getattr(self, name)
+            if number is not None and not number > 0:
+                raise SettingsError(f"{name} is {number:g}; expected more than 0")
 
     def options(self) -> RunOptions:
         """What the loop needs of it."""
@@ -166,6 +181,9 @@ async def _run_sync(
             secrets=resolver,
             request_timeout=sync_settings.request_timeout_seconds,
             max_connections=sync_settings.concurrency,
+            connections_per_origin=sync_settings.connections_per_origin,
+            max_response_bytes=sync_settings.max_response_bytes,
+            allow_private=sync_settings.allow_private_upstreams,
         ) as client:
             worked: set[str] = set()
 

@@ -72,3 +72,4 @@ def _no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("SYNC_", "DAGSTER_")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("SYNC_ALLOW_PRIVATE_UPSTREAMS", "1")  # the tests' upstreams are on loopback

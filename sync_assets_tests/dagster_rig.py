@@ -60,7 +60,7 @@ class DagsterHome:
             "DAGSTER_POSTGRES_URL": re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", dagster_url),
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
-        self._settings = dict(settings)
+        self._settings = {"SYNC_ALLOW_PRIVATE_UPSTREAMS": "1", **settings}  # the tests' upstreams are on loopback
 
     def environment(self, **settings: str) -> dict[str, str]:
         """This process's environment with its own settings taken out and the test's put in."""

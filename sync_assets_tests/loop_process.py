@@ -118,7 +118,7 @@ def _main() -> None:
         return
     report = run_blocking(
         ClaimSettings(told["database_url"], **claims),
-        SyncSettings(upstream_url=told["upstream_url"], **syncs),
+        SyncSettings(**{"upstream_url": told["upstream_url"], "allow_private_upstreams": True, **syncs}),
         selection,
         run_id=told["run_id"],
         stop=stop,

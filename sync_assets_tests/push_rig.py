@@ -108,7 +108,7 @@ async def push_async(
     url: str, upstream_url: str | None, *, account_id: str = "a", seconds: float = PATIENCE, page_size: int = 100
 ) -> SyncResult:
     """Claim, push and settle one account."""
-    async with Database(url) as database, UpstreamClient() as client:
+    async with Database(url) as database, UpstreamClient(allow_private=True) as client:
         claims, account = await claim_one(database, account_id)
         sync = RecordPush(database, upstream_url=upstream_url, page_size=page_size)
         try:

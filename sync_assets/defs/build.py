@@ -17,6 +17,7 @@ from sync_assets.defs.schedule import build_schedule
 from sync_assets.defs.sensor import build_sensor
 from sync_assets.settings import Settings
 from sync_assets.sync_run import check_limits
+from sync_assets.upstream import MAX_RESPONSE_BYTES
 
 
 def build_sync_definitions(
@@ -32,7 +33,10 @@ def build_sync_definitions(
     account_timeout_seconds: float | None = None,
     concurrency: int | None = None,
     upstream_url: str | None = None,
+    allow_private_upstreams: bool | None = None,
     request_timeout_seconds: float = 30.0,
+    connections_per_origin: int | None = None,
+    max_response_bytes: int = MAX_RESPONSE_BYTES,
     secret_env_prefix: str = "SYNC_SECRET_",  # noqa: S107  # how names of variables begin, no secret
     secret_directory: Path | None = None,
     fail_run_when: FailRunWhen = FailRunWhen.all,
@@ -55,7 +59,11 @@ def build_sync_definitions(
         account_timeout_seconds: the longest one account may take (`SYNC_ACCOUNT_TIMEOUT_SECONDS`).
         concurrency: accounts worked at a time in one run (`SYNC_CONCURRENCY`).
         upstream_url: for accounts without a base URL of their own (`SYNC_UPSTREAM_URL`).
+        allow_private_upstreams: whether private, local and reserved addresses may be sent to as well
+            (`SYNC_ALLOW_PRIVATE_UPSTREAMS`).
         request_timeout_seconds: the longest one HTTP request may take.
+        connections_per_origin: requests under way at one scheme, host and port; None: as many as accounts.
+        max_response_bytes: the most of an answer's body that is read.
         secret_env_prefix: what the variables that references to secrets may name must begin with.
         secret_directory: folder under which `file:` references are read; None: no files.
         fail_run_when: when failed accounts fail the run.
@@ -76,6 +84,7 @@ def build_sync_definitions(
         "account_timeout_seconds": account_timeout_seconds,
         "concurrency": concurrency,
         "upstream_url": upstream_url,
+        "allow_private_upstreams": allow_private_upstreams,
     }
     settings = replace(
         Settings.from_environment(), **{name: value for name, value in given.items() if value is not None}
@@ -96,7 +105,10 @@ def build_sync_definitions(
         concurrency=settings.concurrency,
         account_timeout_seconds=settings.account_timeout_seconds,
         upstream_url=settings.upstream_url,
+        allow_private_upstreams=settings.allow_private_upstreams,
         request_timeout_seconds=request_timeout_seconds,
+        connections_per_origin=connections_per_origin,
+        max_response_bytes=max_response_bytes,
         secret_env_prefix=secret_env_prefix,
         secret_directory=str(secret_directory or ""),
         fail_run_when=fail_run_when,

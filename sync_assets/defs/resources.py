@@ -9,8 +9,9 @@ from pathlib import Path
 from dagster import ConfigurableResource
 from pydantic import Field
 
-from sync_assets.claims import Names, SettingsError
+from sync_assets.claims import Names
 from sync_assets.sync_run import ClaimSettings, SyncSettings
+from sync_assets.upstream import MAX_RESPONSE_BYTES
 
 
 class FailRunWhen(str, Enum):
@@ -76,8 +77,22 @@ class SyncerResource(ConfigurableResource):  # type: ignore[type-arg]  # the res
         ),
     )
     upstream_url: str = Field(default="", description="Base URL for accounts whose row has no base_url. Empty: none.")
+    allow_private_upstreams: bool = Field(
+        default=False,
+        description=(
+            "Whether accounts may be sent to private, local and reserved addresses as well. Whoever can edit an "
+            "account can then have requests made inside your network."
+        ),
+    )
     request_timeout_seconds: float = Field(
         default=30.0, description="The longest one HTTP request may take in all, in seconds."
+    )
+    connections_per_origin: int | None = Field(
+        default=None,
+        description="Requests under way at one scheme, host and port. Not set: as many as accounts.",
+    )
+    max_response_bytes: int = Field(
+        default=MAX_RESPONSE_BYTES, description="The most of an answer's body that is read, in bytes."
     )
     secret_env_prefix: str = Field(
         default="SYNC_SECRET_",
@@ -100,13 +115,14 @@ class SyncerResource(ConfigurableResource):  # type: ignore[type-arg]  # the res
         Raises:
             SettingsError: a number cannot be used.
         """
-        if not self.request_timeout_seconds > 0:
-            raise SettingsError(f"request_timeout_seconds is {self.request_timeout_seconds:g}; expected more than 0")
         return SyncSettings(
             concurrency=self.concurrency,
             account_timeout_seconds=self.account_timeout_seconds,
             upstream_url=self.upstream_url or None,
+            allow_private_upstreams=self.allow_private_upstreams,
             request_timeout_seconds=self.request_timeout_seconds,
+            connections_per_origin=self.connections_per_origin,
+            max_response_bytes=self.max_response_bytes,
             secret_env_prefix=self.secret_env_prefix,
             secret_directory=Path(self.secret_directory) if self.secret_directory else None,
         )

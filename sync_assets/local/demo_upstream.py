@@ -171,6 +171,7 @@ class DemoUpstream:
         """The variables for the process that syncs: where the upstream is, its token, and one it does not take."""
         return {
             "SYNC_UPSTREAM_URL": self.url,
+            "SYNC_ALLOW_PRIVATE_UPSTREAMS": "1",  # it is on loopback
             SECRET_VARIABLE: self._secret,
             EXPIRED_SECRET_VARIABLE: f"expired-{self._secret[::-1]}",
         }

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from sync_assets.upstream.errors import AuthFailed, RateLimited, Rejected, RetryLater, SyncError
 from sync_assets.upstream.redaction import one_line
 
+_PLAIN = {"", "identity"}
 _LONGEST = timedelta(days=3650)  # no upstream means more, and calendars end
 _EXCERPT = 200
 
@@ -41,6 +42,36 @@ def fault_of(what: str, status: int, headers: Mapping[str, str], body: bytes, *,
         return Rejected(f"{told}: a redirect, and those are not followed; set base_url to where the API itself answers")
     excerpt = one_line(body[: 20 * _EXCERPT].decode("utf-8", "replace"), _EXCERPT)
     return Rejected(f"{told}: {excerpt}" if excerpt else told)
+
+
+def unreadable(what: str, status: int, headers: Mapping[str, str], body: bytes, most: int) -> SyncError | None:
+    """What to do about an answer that says that all is well, in a body that is not read; None: it can be.
+
+    Args:
+        what: the request, for people.
+        status: the HTTP status.
+        headers: by lower-case name.
+        body: the bytes as they came, not more than one beyond `most`.
+        most: bytes a body may have.
+    """
+    if len(body) > most:
+        # of this request's doing, as far as anyone knows: the account's others go on
+        return Rejected(
+            f"{what} answered {status} with more than {most} bytes, and no more is read; if it has to say that much, "
+            "raise max_response_bytes"
+        )
+    if compressed(headers) and body:
+        # it would be for every request, and small bytes can stand for very many
+        return AuthFailed(
+            f"{what} answered {status} compressed ({one_line(headers['content-encoding'], 40)}), though it was asked "
+            "not to; set base_url to where answers come uncompressed"
+        )
+    return None
+
+
+def compressed(headers: Mapping[str, str]) -> bool:
+    """Whether the body's bytes stand for others."""
+    return any(each.strip().lower() not in _PLAIN for each in headers.get("content-encoding", "").split(","))
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | datetime | None:

@@ -3,8 +3,9 @@
     SyncError
      ├── RetryLater      connection, timeout, 408, 425, 5xx, 409 in flight: the next run tries again
      ├── RateLimited     429, 503 with Retry-After: not before the time the upstream named
-     ├── AuthFailed      401, 403, missing secret, TLS: until the configuration changes
-     └── Rejected        any other 4xx: this request will never be accepted as it is
+     ├── AuthFailed      401, 403, missing secret, TLS, refused address: until the configuration changes
+     ├── Rejected        any other 4xx: this request will never be accepted as it is
+     └── OriginDown      nothing was sent, because the upstream is down: nothing is counted, the next tick tries again
 
 Anything else that an account's sync raises is a bug: the account fails, the traceback is in the log.
 """
@@ -60,3 +61,10 @@ class Rejected(SyncError):
     """The upstream refused this very request; it would refuse it again."""
 
     kind = "rejected"
+
+
+class OriginDown(SyncError):
+    """The upstream kept failing and is left alone for the rest of the run.
+
+    An account that ends with it is given up and not failed: nothing is counted, and the next tick claims it.
+    """

@@ -9,6 +9,11 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 from yarl import URL
 
+from sync_assets.upstream.guard import PublicResolver, public_socket
+
+_LONGEST_LINE = 8190  # bytes, of a status line or a header of an answer
+_MOST_HEADERS = 128
+
 
 class _Verbatim:
     """An aiohttp session to which URLs are final.
@@ -29,13 +34,25 @@ class WireTransport(AiohttpTransport):
 
     Used without httpx's own client, which would keep cookies and log the full address of every request. Make it in
     the event loop that uses it.
+
+    Args:
+        max_connections: open at once.
+        allow_private: whether addresses that are not on the internet may be connected to.
     """
 
-    def __init__(self, max_connections: int) -> None:
+    def __init__(self, max_connections: int, *, allow_private: bool) -> None:
         tls = httpx.create_ssl_context()
         super().__init__(verify=tls, trust_env=False)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=max_connections, ssl=tls),
+            connector=aiohttp.TCPConnector(
+                limit=max_connections,
+                ssl=tls,
+                resolver=None if allow_private else PublicResolver(),
+                socket_factory=None if allow_private else public_socket,
+            ),
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+            max_headers=_MOST_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,

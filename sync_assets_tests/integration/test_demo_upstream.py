@@ -126,7 +126,7 @@ def test_each_mood_is_a_fault_of_its_kind_to_our_client(
     upstream: DemoUpstream, account_id: str, secret: str, email: str, fault: type[SyncError]
 ) -> None:
     async def send() -> None:
-        async with UpstreamClient() as client:
+        async with UpstreamClient(allow_private=True) as client:
             await client.request(
                 "PUT",
                 f"{upstream.url}/accounts/{account_id}/records/contact-1",

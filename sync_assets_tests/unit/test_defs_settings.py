@@ -29,6 +29,7 @@ def test_every_variable_is_read() -> None:
         "SYNC_ACCOUNT_TIMEOUT_SECONDS": "30.5",
         "SYNC_CONCURRENCY": "50",
         "SYNC_UPSTREAM_URL": "https://api.example.com",
+        "SYNC_ALLOW_PRIVATE_UPSTREAMS": "yes",
     }
     assert Settings.from_environment(environ) == Settings(
         database_url="postgresql://somewhere/accounts",
@@ -40,6 +41,7 @@ def test_every_variable_is_read() -> None:
         account_timeout_seconds=30.5,
         concurrency=50,
         upstream_url="https://api.example.com",
+        allow_private_upstreams=True,
     )
 
 
