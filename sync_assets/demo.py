@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -71,7 +71,10 @@ class Demo:
             with psycopg.connect(place.accounts_url, autocommit=True) as accounts:
                 began = _now(accounts)
                 code = self._execute(place, accounts, began)
-                lines = self._outcomes(accounts, began)
+                lines = [
+                    replace(line, error=line.error.replace(place.environment["SYNC_UPSTREAM_URL"], ""))
+                    for line in self._outcomes(accounts, began)  # every line has it, and it is not theirs
+                ]
                 seconds = (_now(accounts) - began).total_seconds()
             shown, more = shortened(lines)
             show_lines(shown, more)
