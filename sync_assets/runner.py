@@ -243,12 +243,7 @@ class _Loop:
         for account in accounts:
             if account.taken_over:
                 self.summary.taken_over += 1
-                log.warning(
-                    "account %s: taken over from %s, which claimed it at %s",
-                    account.account_id,
-                    account.before.claimed_by,
-                    account.before.started_at,
-                )
+                log.warning("account %s: taken over from %s", account.account_id, _holder_before(account))
             if self._stop.is_set() or account.before.error_kind == "crashed":
                 # its last run died of it, perhaps: it must not take others along a second time
                 self._suspects.append(account)
@@ -349,6 +344,13 @@ class _Loop:
             await asyncio.wait(late, timeout=1.0)
         if not lost.cancelled() and lost.done() and lost.exception() is not None:
             log.error("claims whose answer was lost are left to their lease: %s", type(lost.exception()).__name__)
+
+
+def _holder_before(account: ClaimedAccount) -> str:
+    """Who held the account, since when and for how long, by the database's clock."""
+    since = account.before.started_at or account.started_at
+    minutes = (account.started_at - since).total_seconds() / 60
+    return f"{account.before.claimed_by}, which claimed it at {since:%Y-%m-%d %H:%M:%S} UTC, {minutes:.0f} min before"
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

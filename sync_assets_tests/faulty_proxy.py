@@ -41,7 +41,7 @@ class FaultyProxy:
 
     def __init__(self, database_url: str) -> None:
         known = psycopg.conninfo.conninfo_to_dict(database_url)
-        self._host, self._port = str(known.get("host", "127.0.0.1")), int(known.get("port", 5432))
+        self._host, self._port = str(known.get("host", "127.0.0.1")), int(str(known.get("port", 5432)))
         self._known = known
         self.lost: list[bytes] = []
         self._armed: list[bytes] = []

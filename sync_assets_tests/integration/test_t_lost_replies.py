@@ -46,7 +46,7 @@ def _run(proxy: FaultyProxy, upstream: RecordingUpstream, monkeypatch: pytest.Mo
     monkeypatch.setenv("SYNC_SECRET_TEST", "s3cret")
     return run_blocking(
         ClaimSettings(proxy.url),
-        SyncSettings(upstream_url=upstream.url, concurrency=3),
+        SyncSettings(upstream_url=upstream.url, concurrency=3, allow_private_upstreams=True),
         Selection.due(TICK),
         run_id="run",
         stop=StopSignal(),
