@@ -1,0 +1,91 @@
+"""T14: the claim on a big table, where little is due and an old snapshot keeps the dead."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sync_assets.claims import Names, SelectionKind
+from sync_assets.claims.store import _claim_sql
+from sync_assets_tests.claims_rig import TICK, Table, table_at
+
+ROWS, DUE, LIMIT = 200_000, 2_000, 20
+_PAGES_PER_ACCOUNT = 60
+"""Pages touched for each account that is claimed: the row, and an entry in each index that it moves to."""
+
+
+def _explained(table: Table, kind: SelectionKind) -> tuple[str, int, int]:
+    """The plan of the product's own claim, the pages it touched, and how many it claimed; nothing is kept of it."""
+    parameters: dict[str, Any] = {
+        "limit": LIMIT,
+        "lease": 60.0,
+        "claimed_by": "run-a/1",
+        "tick": TICK,
+        "since": datetime.now(timezone.utc),
+        "account_ids": [f"a{n}" for n in range(1, ROWS, 10_000)],
+    }
+    with table.connection.transaction(force_rollback=True):
+        found = table.connection.execute(
+            sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + _claim_sql(Names(), kind), parameters
+        ).fetchone()
+    assert found is not None
+    plan = found["QUERY PLAN"][0]["Plan"]
+    return json.dumps(plan), plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], plan["Actual Rows"]
+
+
+@pytest.mark.timeout(180)
+def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_url: str) -> None:
+    """P1: 200,000 accounts, 1 % due; then the same after the due ones were worked ten times under an old snapshot."""
+    with table_at(database_url) as table, psycopg.connect(database_url) as reporter:
+        table.connection.execute(
+            "ALTER TABLE sync.account_config SET (autovacuum_enabled = false);"
+            "ALTER TABLE sync.account_config DISABLE TRIGGER USER"
+        )
+        table.connection.execute(
+            "INSERT INTO sync.account_config (account_id, last_tick, started_at, generation, claimed_generation) "
+            "SELECT 'a' || n, CASE WHEN n %% %(nth)s = 0 THEN %(tick)s::timestamptz - interval '15 min' "
+            "ELSE %(tick)s::timestamptz END, now() - make_interval(secs => n), 1, (n %% %(nth)s <> 0)::int "
+            "FROM generate_series(1, %(rows)s) AS n",
+            {"rows": ROWS, "nth": ROWS // DUE, "tick": TICK},
+        )
+        table.connection.execute("VACUUM (ANALYZE) sync.account_config")
+        fresh: dict[SelectionKind, int] = {}
+        for kind in (SelectionKind.DUE, SelectionKind.CHANGED, SelectionKind.ALL, SelectionKind.ACCOUNTS):
+            plan, fresh[kind], claimed = _explained(table, kind)
+            assert claimed == LIMIT, kind
+            assert '"Seq Scan"' not in plan, kind
+            assert fresh[kind] < LIMIT * _PAGES_PER_ACCOUNT, kind
+
+        reporter.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reporter.execute("SELECT count(*) FROM sync.account_config")  # from now on no dead row can be removed
+        worked = 0
+        for n in range(10):
+            # as a claim and a settle do, for 200 of the due: out of the index, and in again further on
+            for change in (
+                sql.SQL("status = 'IN_PROGRESS', started_at = now(), lease = '60 s'"),
+                sql.SQL("status = 'IDLE', last_tick = last_tick + interval '1 second'"),
+            ):
+                done = table.connection.execute(
+                    sql.SQL("UPDATE sync.account_config SET {} WHERE claimed_generation = 0 ").format(change)
+                    + sql.SQL("AND substr(account_id, 2)::int BETWEEN {} AND {}").format(
+                        n * ROWS // 10 + 1, (n + 1) * ROWS // 10
+                    )
+                )
+                worked += done.rowcount
+        assert worked == 2 * DUE
+        table.connection.execute("VACUUM (ANALYZE) sync.account_config")
+        for kind in (SelectionKind.DUE, SelectionKind.CHANGED):
+            plan, pages, claimed = _explained(table, kind)
+            assert claimed == LIMIT, kind
+            assert '"Seq Scan"' not in plan, kind
+            # what died since the snapshot may be passed, a page each; the table itself still is not read
+            assert pages < fresh[kind] + worked, kind
+        reporter.rollback()
+        table.connection.execute("VACUUM sync.account_config")
+        _, pages, _ = _explained(table, SelectionKind.DUE)
+        assert pages < LIMIT * _PAGES_PER_ACCOUNT, "the cost stays when the snapshot has gone"
