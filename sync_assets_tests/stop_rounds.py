@@ -50,7 +50,7 @@ class _Where:
             finally:
                 self.now = "after a claim"
 
-        monkeypatched.claim = claiming  # type: ignore[method-assign]
+        monkeypatched.claim = claiming  # type: ignore[method-assign,assignment]
 
     def told(self) -> str:
         return f"{self.now}, {'accounts at work' if self.working else 'nothing at work'}"
