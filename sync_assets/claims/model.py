@@ -10,7 +10,11 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from sync_assets.claims.errors import SettingsError
 from sync_assets.clock import Deadline
+
+_LONGEST_ID = 512
+"""Characters; the table holds it, too."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,26 @@ class Selection:
 
     @classmethod
     def accounts(cls, account_ids: Sequence[str]) -> Selection:
-        """These accounts, now, whatever they wait for: a run by hand."""
+        """These accounts, now, whatever they wait for: a run by hand.
+
+        Raises:
+            SettingsError: an id is none that the table could hold; somebody has typed it.
+        """
+        for account_id in account_ids:
+            _check_account_id(account_id)
         return cls(SelectionKind.ACCOUNTS, account_ids=tuple(dict.fromkeys(account_ids)))
 
     @classmethod
     def changed(cls) -> Selection:
         """Accounts whose configuration changed since they were claimed last: the sensor."""
         return cls(SelectionKind.CHANGED)
+
+
+def _check_account_id(text: str) -> None:
+    if not 1 <= len(text) <= _LONGEST_ID:
+        raise SettingsError(f"account_id has {len(text)} characters; expected 1 to {_LONGEST_ID}, as in the table")
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise SettingsError(f"account_id {text[:80]!r} has characters Postgres cannot keep; copy it from the table")
 
 
 class Ending(Enum):

@@ -90,6 +90,7 @@ class Reporter:
                 "failed": summary.failed,
                 "lost": summary.lost,
                 "handed_back": summary.handed_back,
+                "given_up": summary.given_up,
                 "taken_over": summary.taken_over,
                 "records_sent": summary.sent,
                 "records_rejected": summary.rejected,
