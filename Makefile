@@ -32,7 +32,7 @@ check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 setup: $(INSTALLED) ## install everything into .venv
 
 clean: ## remove the environment, the demo's data and every cache
-	rm -rf .venv .sync-assets .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist
+	rm -rf .venv .sync-assets .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml requirements.txt

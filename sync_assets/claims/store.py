@@ -80,6 +80,8 @@ class Claims:
                 deadline,
             )
         except psycopg.Error as error:
+            if error.sqlstate is not None and error.sqlstate.startswith("42"):  # it has answered: this role may not
+                raise
             raise DatabaseUnavailable(f"the accounts' database does not answer: {one_line(error)}") from None
         self._since, read_only = rows[0]
         if read_only == "on":
@@ -192,7 +194,10 @@ class Claims:
     async def settle(self, outcome: Outcome) -> Fate:
         """Write back what became of an account. Tries until its lease is over; does not raise for database faults."""
         fate = await self._settler.settle(outcome)
-        self._held.discard(outcome.account.claim_seq)
+        if fate is Fate.RECORDED:
+            self._held.discard(outcome.account.claim_seq)
+        # else the row may still be in our name: it stays known, or a read back would find it and have it worked again
+        # as if its lease had just begun
         return fate
 
     async def _write(self, attempts: Sequence[Attempt]) -> Sequence[Fate | Again]:
