@@ -27,7 +27,7 @@ class Names:
         records: the records table of the default sync.
 
     Raises:
-        SettingsError: a name is empty, too long or has a character Postgres cannot take.
+        SettingsError: a name is empty, too long or has a character that cannot be taken.
     """
 
     schema: str = "sync"
@@ -39,9 +39,11 @@ class Names:
     def __post_init__(self) -> None:
         for field in fields(self):
             name = getattr(self, field.name)
-            if not name or "\0" in name or len(name.encode("utf-8", "replace")) > _LIMIT:
+            # a percent sign would be read as the beginning of a value's place
+            if not name or "\0" in name or "%" in name or len(name.encode("utf-8", "replace")) > _LIMIT:
                 raise SettingsError(
-                    f"{field.name} {name[:80]!r} cannot be used as a name: expected 1 to {_LIMIT} bytes without NUL"
+                    f"{field.name} {name[:80]!r} cannot be used as a name: expected 1 to {_LIMIT} bytes without NUL "
+                    "and percent signs"
                 )
 
     def identifiers(self) -> dict[str, sql.Composable]:

@@ -12,7 +12,7 @@ from sync_assets.claims import Database, DatabaseUnavailable, Names, Selection, 
 from sync_assets.sync_run import ClaimSettings, create_tables
 from sync_assets_tests.claims_rig import claims_at, table_at
 
-_ODD = Names(schema='Odd "schema"', table="Kunden; $$ DROP", key="Kunden-Nr", enabled="is on?", records="Säтze %s {}")
+_ODD = Names(schema='Odd "schema"', table="Kunden; $$ DROP", key="Kunden-Nr", enabled="is on?", records="Säтze $1 {}")
 
 
 def test_init_is_safe_to_repeat_and_to_run_at_once(empty_database_url: str) -> None:
