@@ -11,13 +11,16 @@ from enum import Enum
 
 from sync_assets.account_sync import AccountSync, LeaseLost, SyncResult
 from sync_assets.claims import ClaimedAccount, Ending
-from sync_assets.clock import Deadline
+from sync_assets.clock import Deadline, monotonic
 from sync_assets.upstream import OriginDown, SyncError, UpstreamClient, one_line, redact
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
 """How often the clock is read while waiting: asyncio's own does not count while the machine sleeps."""
+
+_CANCEL_SECONDS = 1.0
+"""How long cancelled work has to end, at least."""
 
 
 class Reason(Enum):
@@ -85,7 +88,9 @@ class AccountWork:
         """Wait for the end: the work's own, or the deadline's, and at the latest the lease's."""
         if not await self._ends_by(self._deadline):
             self.cancel(Reason.FAILED)
-            if not await self._ends_by(self.account.lease_ends):
+            # a process that was frozen finds its lease over already: its work still has to be let end
+            at_the_latest = Deadline(max(self.account.lease_ends.at, monotonic() + _CANCEL_SECONDS))
+            if not await self._ends_by(at_the_latest):
                 # it may still be sending: calling it failed would let another run start beside it
                 return Ended(Reason.NEVER_ENDED, error="its work did not end when cancelled; left to its lease")
         if self._task.cancelled():  # before its first step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from datetime import datetime, timedelta, timezone
 
 import psycopg
@@ -165,6 +166,25 @@ def test_work_that_will_not_end_is_left_to_its_lease(database_url: str) -> None:
         assert table.row("stubborn")["status"] == "IN_PROGRESS"
         summary = asyncio.run(run_loop(database_url, fine, Selection.due(NEXT_TICK), holder="next/1"))
         assert (summary.taken_over, summary.succeeded) == (1, 3)
+
+
+def test_a_run_that_was_frozen_past_its_lease_still_ends_its_work(database_url: str) -> None:
+    """P3: what woke too late is cancelled and told as late, not as work that would not end. Nobody took it over."""
+    ended: list[str] = []
+
+    async def frozen(account: ClaimedAccount, deadline: Deadline) -> None:
+        time.sleep(1.2)  # noqa: ASYNC251  # as SIGSTOP does: nothing of this process runs
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(account.account_id)
+
+    with table_at(database_url) as table:
+        table.add("a")
+        summary = asyncio.run(run_loop(database_url, frozen, Selection.accounts(["a"]), lease=1.0))
+        assert ended == ["a"]
+        assert (summary.failed, summary.lost) == (1, 0)
+        assert table.row("a")["error_kind"] == "timeout"
 
 
 def test_an_account_whose_last_run_died_is_worked_alone(database_url: str) -> None:
