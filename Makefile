@@ -7,10 +7,13 @@ BIN := .venv/bin
 # Written when everything is installed, so that it is done once for each state of the two files.
 INSTALLED := .venv/.installed
 
-.PHONY: help run dev test check setup clean
+# Debian's names of what make test-system needs.
+SYSTEM_PACKAGES := faketime
+
+.PHONY: help run dev test test-system mutants check setup clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 run: $(INSTALLED) ## from here to a finished sync of the demo's accounts
 	@$(BIN)/sync-assets demo run
@@ -20,6 +23,15 @@ dev: $(INSTALLED) ## the demo under the Dagster UI, with schedule and sensor on
 
 test: $(INSTALLED) ## every test that needs nothing but Python and make
 	@$(BIN)/pytest -n auto --dist loadgroup
+
+test-system: $(INSTALLED) ## the tests that need packages of the system; as root on Debian it installs them
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; then \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null; \
+	fi
+	@$(BIN)/pytest -m system
+
+mutants: $(INSTALLED) ## break the product in one line at a time, and show which test notices (some minutes)
+	@$(BIN)/python -m sync_assets_tests.mutants
 
 check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 	@$(BIN)/ruff check .

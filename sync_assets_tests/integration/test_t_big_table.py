@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import psycopg
@@ -19,13 +19,13 @@ _PAGES_PER_ACCOUNT = 60
 """Pages touched for each account that is claimed: the row, and an entry in each index that it moves to."""
 
 
-def _explained(table: Table, kind: SelectionKind) -> tuple[str, int, int]:
+def _explained(table: Table, kind: SelectionKind, tick: datetime = TICK) -> tuple[str, int, int]:
     """The plan of the product's own claim, the pages it touched, and how many it claimed; nothing is kept of it."""
     parameters: dict[str, Any] = {
         "limit": LIMIT,
         "lease": 60.0,
         "claimed_by": "run-a/1",
-        "tick": TICK,
+        "tick": tick,
         "since": datetime.now(timezone.utc),
         "account_ids": [f"a{n}" for n in range(1, ROWS, 10_000)],
     }
@@ -60,6 +60,9 @@ def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_
             assert claimed == LIMIT, kind
             assert '"Seq Scan"' not in plan, kind
             assert fresh[kind] < LIMIT * _PAGES_PER_ACCOUNT, kind
+        _, pages, claimed = _explained(table, SelectionKind.DUE, TICK - timedelta(hours=1))
+        assert claimed == 0
+        assert pages < LIMIT, "a tick for which nothing is due looks at the accounts all the same"
 
         reporter.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reporter.execute("SELECT count(*) FROM sync.account_config")  # from now on no dead row can be removed

@@ -12,7 +12,9 @@ import pytest
 
 from sync_assets.claims import ClaimedAccount, Claims, Database, Fate, Names, Selection, SelectionKind, Verdict
 from sync_assets.claims.store import _claim_sql
+from sync_assets.clock import Deadline
 from sync_assets_tests.claims_rig import TICK, Table, claims_at, ids, succeeded, table_at
+from sync_assets_tests.runner_rig import run_loop
 
 ROWS = 150
 
@@ -206,3 +208,48 @@ def test_t27_a_child_row_being_inserted_does_not_hold_up_the_settle(database_url
         table.connection.execute("CREATE TABLE child (account_id text REFERENCES sync.account_config)")
         asyncio.run(run())
         assert set(table.column("status").values()) == {"IDLE"}
+
+
+def test_p3_the_lease_is_stamped_by_the_very_statement_that_claims(database_url: str) -> None:
+    """P3: no moment, however short, in which a row is held and does not say since when and for how long."""
+
+    async def claim(selection: Selection) -> None:
+        async with claims_at(database_url, selection=selection) as claims:
+            [account] = await claims.claim(selection, 1)
+            await claims.settle(succeeded(account))
+
+    with table_at(database_url) as table:
+        table.add("a")
+        table.connection.execute(
+            "CREATE FUNCTION honest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'claimed without a lease'; END "
+            "$$; CREATE TRIGGER honest AFTER UPDATE ON sync.account_config FOR EACH ROW WHEN (NEW.status = "
+            "'IN_PROGRESS' AND (NEW.lease IS NULL OR NEW.started_at IS NOT DISTINCT FROM OLD.started_at "
+            "OR NEW.claim_seq = OLD.claim_seq OR NEW.claimed_by IS NULL)) EXECUTE FUNCTION honest()"
+        )
+        for selection in (Selection.due(TICK), Selection.accounts(["a"])):
+            table.set("a", lease=None, claimed_by=None)
+            asyncio.run(claim(selection))
+
+
+def test_p1_a_lease_is_counted_from_before_the_claim_was_sent(database_url: str) -> None:
+    """P1: a claim whose answer came late has that much less time, and its work ends inside the lease."""
+    left: list[tuple[float, float]] = []
+
+    async def hangs(account: ClaimedAccount, deadline: Deadline) -> None:
+        at_start = account.lease_ends.remaining()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append((at_start, account.lease_ends.remaining()))
+
+    with table_at(database_url) as table:
+        table.add("a")
+        table.connection.execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); RETURN NULL; "
+            "END $$; CREATE TRIGGER slow AFTER UPDATE OF lease ON sync.account_config FOR EACH ROW "
+            "EXECUTE FUNCTION slow()"
+        )
+        assert asyncio.run(run_loop(database_url, hangs, lease=2.0)).failed == 1
+    [(at_start, at_end)] = left
+    assert at_start <= 1.4
+    assert at_end > 0
