@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sync_assets.claims import ClaimedAccount
-from sync_assets.upstream import AuthFailed
+from sync_assets.upstream import AuthFailed, holds_secret
 from sync_assets.upstream.address import checked_url
 
 _KEYS = uuid.UUID("b2f0a2c8-6f0e-5d7e-9d55-0d8f2f3f6a11")
@@ -109,7 +109,8 @@ def external_id_of(answer: bytes) -> str | None:
         value = document.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool):
             text = str(value)
-            return text if text.isprintable() and 0 < len(text) <= 512 else None
+            usable = text.isprintable() and 0 < len(text) <= 512 and not holds_secret(text)
+            return text if usable else None
     return None
 
 

@@ -2,7 +2,7 @@
 
 from sync_assets.upstream.client import MAX_RESPONSE_BYTES, UpstreamClient, UpstreamResponse
 from sync_assets.upstream.errors import AuthFailed, OriginDown, RateLimited, Rejected, RetryLater, SyncError
-from sync_assets.upstream.redaction import one_line, redact
+from sync_assets.upstream.redaction import holds_secret, one_line, redact
 from sync_assets.upstream.secrets import SecretResolver
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "SyncError",
     "UpstreamClient",
     "UpstreamResponse",
+    "holds_secret",
     "one_line",
     "redact",
 ]

@@ -275,5 +275,8 @@ def _fault_of_connection(sending: _Sending, error: BaseException) -> SyncError:
                 f"the host {sending.request.url.host} is not on the internet, and nothing was sent to it; set base_url "
                 "to a public address, or SYNC_ALLOW_PRIVATE_UPSTREAMS=1 if upstreams may be in a private network"
             )
+        if isinstance(link, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
+            # its text quotes what came, escaped twice: a secret in it would not be known for one
+            return RetryLater(f"{what} failed: its answer cannot be read: {type(link.__cause__ or link).__name__}")
         link = link.__cause__
     return RetryLater(f"{what} failed: {one_line(str(error), 200) or type(error).__name__}")

@@ -20,6 +20,11 @@ def register_secret(secret: str) -> None:
         _secrets[form] = None
 
 
+def holds_secret(text: str) -> bool:
+    """Whether a secret that this process has resolved is in the text."""
+    return any(secret in text for secret in list(_secrets))
+
+
 def redact(text: str) -> str:
     """The text without secrets.
 

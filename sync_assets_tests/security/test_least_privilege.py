@@ -3,57 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import uuid
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from sync_assets.claims import Claims, Database, Selection, SettingsError, Verdict
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, RunReport, SyncSettings, changed_accounts, run_blocking
 from sync_assets_tests.claims_rig import TICK, Table, table_at
-from sync_assets_tests.dagster_rig import PROJECT
 from sync_assets_tests.recording_upstream import RecordingUpstream
-
-_SQL = (PROJECT / "docs" / "grants.sql").read_text(encoding="utf-8")
-GRANTS = re.findall(r"^GRANT [^;]*;", _SQL, re.MULTILINE)
+from sync_assets_tests.security.worker_role import GRANTS, Worker, worker_of
 
 OWNERS = {"account_id", "enabled", "base_url", "secret_ref", "settings", "data", "deleted_at", "record_id", "version"}
-
-
-class Worker:
-    """A role that may do what it is granted, and nothing else.
-
-    Attributes:
-        url: the database, as this role.
-    """
-
-    def __init__(self, table: Table, url: str) -> None:
-        self._table = table
-        self.role = f"worker_{uuid.uuid4().hex[:12]}"
-        password = uuid.uuid4().hex
-        table.connection.execute(f"CREATE ROLE {self.role} LOGIN PASSWORD '{password}'")
-        parts = urlsplit(url)
-        self.url = parts._replace(netloc=f"{self.role}:{password}@{parts.netloc.rpartition('@')[2]}").geturl()
-
-    def grant(self, statements: list[str]) -> None:
-        for statement in statements:
-            self._table.connection.execute(sql.SQL(statement.replace("sync_worker", self.role)))
-
-    def drop(self) -> None:
-        self._table.connection.execute(f"DROP OWNED BY {self.role}; DROP ROLE {self.role}")
-
-    def may_update(self) -> set[str]:
-        rows = self._table.connection.execute(
-            "SELECT column_name FROM information_schema.column_privileges "
-            "WHERE grantee = %s AND privilege_type <> 'SELECT'",
-            [self.role],
-        )
-        return {row["column_name"] for row in rows}
 
 
 @pytest.fixture
@@ -64,11 +26,8 @@ def table(database_url: str) -> Iterator[Table]:
 
 @pytest.fixture
 def worker(table: Table, database_url: str) -> Iterator[Worker]:
-    worker = Worker(table, database_url)
-    try:
+    with worker_of(table, database_url) as worker:
         yield worker
-    finally:
-        worker.drop()
 
 
 @pytest.fixture
