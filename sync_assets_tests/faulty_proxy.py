@@ -23,6 +23,10 @@ HAND_BACK = b"-- Put claimed accounts back without a result"
 ACKNOWLEDGE = b"-- Write back what became of records"
 """How the statements begin, as they pass by."""
 
+_FIELDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+SHUTTING_DOWN = b"E" + (len(_FIELDS) + 4).to_bytes(4, "big") + _FIELDS
+"""The message with which a server ends a session, wherever that session is: also between a commit and its answer."""
+
 _PATIENCE = 15.0
 _CHUNK = 1 << 16
 _READY = b"Z"
@@ -37,6 +41,7 @@ class FaultyProxy:
     Attributes:
         url: the database through the proxy.
         lost: the statements whose answers were lost, in that order.
+        last_words: of the server, in place of an answer that is lost.
     """
 
     def __init__(self, database_url: str) -> None:
@@ -44,6 +49,7 @@ class FaultyProxy:
         self._host, self._port = str(known.get("host", "127.0.0.1")), int(str(known.get("port", 5432)))
         self._known = known
         self.lost: list[bytes] = []
+        self.last_words = b""
         self._armed: list[bytes] = []
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
@@ -67,9 +73,15 @@ class FaultyProxy:
         self._thread.join(_PATIENCE)
         self._loop.close()
 
-    def lose_reply(self, *statements: bytes) -> None:
-        """Once for each: let the statement be done and committed, then cut its connection instead of answering."""
+    def lose_reply(self, *statements: bytes, last_words: bytes = b"") -> None:
+        """Once for each: let the statement be done and committed, then cut its connection instead of answering.
+
+        Args:
+            statements: which.
+            last_words: what the server says in place of the answers.
+        """
         self._armed.extend(statements)
+        self.last_words = last_words
 
     def cut(self) -> None:
         """Cut every connection there is."""
@@ -155,4 +167,5 @@ class _Link:
                     await self._client[1].drain()
                 elif answer[-6:-5] == _READY:  # ReadyForQuery is the last message, and is sent after the commit
                     self._proxy.lost.append(self._losing)
+                    self._client[1].write(self._proxy.last_words)
                     return

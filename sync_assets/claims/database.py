@@ -34,6 +34,8 @@ CONNECT_TIMEOUT_SECONDS = 10
 # available in time, and a server that is going away, starting, or out of connections.
 _PASSING = {"40P01", "40001", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "25006"}
 
+_SESSION_ENDS = {"57P01", "57P02"}
+
 
 _FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
 _LAST = datetime(9999, 12, 31, tzinfo=timezone.utc)
@@ -68,11 +70,14 @@ def is_passing(error: BaseException) -> bool:
 
 
 def answer_lost(error: psycopg.Error) -> bool:
-    """Whether a statement may have been committed all the same: the connection was cut while its answer was awaited.
+    """Whether a statement may have been committed all the same: the connection was lost while its answer was awaited.
 
-    An error that the server itself reported, also that it is shutting down, means that it was not.
+    An error that the server itself reported means that it was not, but for the news that the session ends: a server
+    that is shut down or killed, or told to end a session, may say so between the commit and the answer.
     """
-    return error.sqlstate is None and not isinstance(error, PoolTimeout)
+    if error.sqlstate is None:
+        return not isinstance(error, PoolTimeout)
+    return error.sqlstate in _SESSION_ENDS or error.sqlstate.startswith("08")
 
 
 @contextmanager

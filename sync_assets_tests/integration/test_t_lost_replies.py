@@ -14,7 +14,7 @@ from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
 from sync_assets_tests.claims_rig import TICK, Table, table_at
 from sync_assets_tests.dagster_rig import add_accounts
-from sync_assets_tests.faulty_proxy import ACKNOWLEDGE, CLAIM, HAND_BACK, SETTLE, FaultyProxy
+from sync_assets_tests.faulty_proxy import ACKNOWLEDGE, CLAIM, HAND_BACK, SETTLE, SHUTTING_DOWN, FaultyProxy
 from sync_assets_tests.loop_process import LoopProcess
 from sync_assets_tests.recording_upstream import RecordingUpstream
 
@@ -53,6 +53,7 @@ def _run(proxy: FaultyProxy, upstream: RecordingUpstream, monkeypatch: pytest.Mo
     ).summary
 
 
+@pytest.mark.parametrize("last_words", [b"", SHUTTING_DOWN], ids=["cut", "shutting down"])
 @pytest.mark.parametrize(
     "statements",
     [[CLAIM], [CLAIM, CLAIM], [SETTLE], [ACKNOWLEDGE], [CLAIM, ACKNOWLEDGE, SETTLE]],
@@ -64,9 +65,10 @@ def test_t28_a_reply_lost_after_the_commit_orphans_nothing_and_nothing_recorded_
     upstream: RecordingUpstream,
     monkeypatch: pytest.MonkeyPatch,
     statements: list[bytes],
+    last_words: bytes,
 ) -> None:
     """P3, P8: every account is called once, settled, acknowledged and counted, in this very run."""
-    proxy.lose_reply(*statements)
+    proxy.lose_reply(*statements, last_words=last_words)
     summary = _run(proxy, upstream, monkeypatch)
     assert Counter(proxy.lost) == Counter(statements), "the fault was not injected"
     assert (summary.claimed, summary.succeeded, summary.sent) == (6, 6, 6)
