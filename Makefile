@@ -10,7 +10,7 @@ INSTALLED := .venv/.installed
 # Debian's names of what make test-system needs.
 SYSTEM_PACKAGES := faketime
 
-.PHONY: help run dev test test-system mutants check setup clean
+.PHONY: help run dev test test-system mutants soak check setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,11 @@ test-system: $(INSTALLED) ## the tests that need packages of the system; as root
 
 mutants: $(INSTALLED) ## break the product in one line at a time, and show which test notices (some minutes)
 	@$(BIN)/python -m sync_assets_tests.mutants
+
+# A figure for each kind of fault, so that a soak in which little happened fails.
+soak: $(INSTALLED) ## break everything for 15 minutes, then check what happened; writes docs/soak.txt
+	@$(BIN)/python -m sync_assets_tests.soak --seconds 900 --report docs/soak.txt \
+	  --min-hits 300 --min-takeovers 200 --min-fenced 200 --min-ambiguous 200
 
 check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 	@$(BIN)/ruff check .

@@ -1,0 +1,125 @@
+"""What is broken on purpose, drawn from a seed: mostly runs, and mostly while they hold rows."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sync_assets.clock import monotonic
+from sync_assets_tests.soak.fleet import Fleet, LiveRun
+from sync_assets_tests.soak.history import Fault
+from sync_assets_tests.soak.proxy import SoakProxy
+
+# Runs that hold rows with some of the lease left, and how many.
+_HOLDERS = (
+    "SELECT split_part(claimed_by, '/', 1), count(*) FROM sync.account_config "
+    "WHERE status = 'IN_PROGRESS' AND started_at + lease > now() + interval '0.2 s' GROUP BY 1 ORDER BY 1"
+)
+_TERMINATE = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = %s"
+_MOST_FROZEN = 6
+_RESTART_EVERY = (20.0, 40.0)
+_FAULT_EVERY = (0.3, 1.2)
+
+
+class Faults:
+    """Injects a fault now and then, and writes each down.
+
+    Args:
+        fleet: the runs.
+        proxy: what some of them reach the database through.
+        data: the server's data directory, where it says who it is.
+        seed: of what is broken when.
+        note: told of each fault.
+    """
+
+    def __init__(self, fleet: Fleet, proxy: SoakProxy, data: Path, seed: int, note: Callable[[Fault], object]) -> None:
+        self._fleet = fleet
+        self._proxy = proxy
+        self._data = data
+        self._random = random.Random(seed)
+        self._note = note
+        self._next = monotonic()
+        self._next_restart = monotonic() + self._random.uniform(*_RESTART_EVERY) / 2
+
+    def step(self, connection: psycopg.Connection[Any]) -> None:
+        """Thaw whose time has come, and break what is to be broken now.
+
+        Raises:
+            psycopg.Error: the server was away.
+        """
+        self.thaw()
+        now = monotonic()
+        if now >= self._next_restart:
+            self._next_restart = now + self._random.uniform(*_RESTART_EVERY)
+            self._restart(connection)
+        elif now >= self._next:
+            self._next = now + self._random.uniform(*_FAULT_EVERY)
+            self._break_something(connection)
+
+    def thaw(self, *, all_of_them: bool = False) -> None:
+        """Let frozen runs go on."""
+        for run in self._fleet.frozen():
+            if all_of_them or monotonic() >= run.thaw_at:
+                run.send(signal.SIGCONT)
+                assert run.frozen_at is not None
+                self._note(Fault(run.frozen_at, "pause", run.order.run, monotonic()))
+                run.frozen_at = None
+
+    def _break_something(self, connection: psycopg.Connection[Any]) -> None:
+        breaks: dict[Callable[[LiveRun], None], int] = {
+            self._kill: 30,
+            self._freeze_beyond_the_lease: 34,
+            self._freeze_a_little: 4,
+            self._stop: 10,
+            lambda run: self._terminate(connection, run): 8,
+            lambda _: self._proxy.cut(): 4,
+            lambda _: self._proxy.black_hole(): 2,
+            lambda _: self._proxy.lose_reply(): 12,
+        }
+        chosen = self._random.choices(list(breaks), list(breaks.values()))[0]
+        holders = dict(connection.execute(_HOLDERS).fetchall())
+        runs = [run for run in self._fleet.working() if run.order.run in holders]
+        if runs:
+            chosen(self._random.choices(runs, [holders[run.order.run] for run in runs])[0])
+
+    def _kill(self, run: LiveRun) -> None:
+        at = monotonic()
+        if run.send(signal.SIGKILL):
+            self._note(Fault(at, "kill", run.order.run))
+
+    def _freeze_beyond_the_lease(self, run: LiveRun) -> None:
+        if len(self._fleet.frozen()) < _MOST_FROZEN:
+            self._fleet.freeze(run, run.order.lease + self._random.uniform(1.0, 4.0))
+
+    def _freeze_a_little(self, run: LiveRun) -> None:
+        self._fleet.freeze(run, self._random.uniform(0.1, 1.0))
+
+    def _stop(self, run: LiveRun) -> None:
+        at = monotonic()
+        if run.send(signal.SIGTERM):
+            run.stop_asked = True
+            self._note(Fault(at, "stop", run.order.run))
+
+    def _terminate(self, connection: psycopg.Connection[Any], run: LiveRun) -> None:
+        at = monotonic()
+        [(met,)] = connection.execute(_TERMINATE, [run.order.run]).fetchall()
+        if met:
+            self._note(Fault(at, "terminate", run.order.run))
+
+    def _restart(self, connection: psycopg.Connection[Any]) -> None:
+        """Kill the server, which its keeper starts again, or a process of it, after which it starts itself again.
+
+        Either way nothing is written before the end, and what was committed must be in the log on the disk.
+        """
+        if self._random.random() < 0.5:
+            process, what = int((self._data / "postmaster.pid").read_text().split()[0]), "the server"
+        else:
+            process, what = connection.info.backend_pid, "a process of it"
+        os.kill(process, signal.SIGKILL)
+        self._note(Fault(monotonic(), f"restart of Postgres by kill -9 of {what}"))
