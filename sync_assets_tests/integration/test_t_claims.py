@@ -221,9 +221,10 @@ def test_p3_the_lease_is_stamped_by_the_very_statement_that_claims(database_url:
     with table_at(database_url) as table:
         table.add("a")
         table.connection.execute(
-            "CREATE FUNCTION honest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'claimed without a lease'; END "
-            "$$; CREATE TRIGGER honest AFTER UPDATE ON sync.account_config FOR EACH ROW WHEN (NEW.status = "
-            "'IN_PROGRESS' AND (NEW.lease IS NULL OR NEW.started_at IS NOT DISTINCT FROM OLD.started_at "
+            "CREATE FUNCTION honest() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE 'claimed without a lease'; END $$;"
+            "CREATE TRIGGER honest AFTER UPDATE ON sync.account_config FOR EACH ROW WHEN (NEW.status = 'IN_PROGRESS' "
+            "AND (NEW.lease IS NULL OR NEW.started_at IS NOT DISTINCT FROM OLD.started_at "
             "OR NEW.claim_seq = OLD.claim_seq OR NEW.claimed_by IS NULL)) EXECUTE FUNCTION honest()"
         )
         for selection in (Selection.due(TICK), Selection.accounts(["a"])):

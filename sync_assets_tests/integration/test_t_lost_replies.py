@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from sync_assets.claims import Selection
 from sync_assets.runner import Summary
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
-from sync_assets_tests.claims_rig import TICK, Table, table_at
+from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, table_at
 from sync_assets_tests.dagster_rig import add_accounts
 from sync_assets_tests.faulty_proxy import ACKNOWLEDGE, CLAIM, HAND_BACK, SETTLE, SHUTTING_DOWN, FaultyProxy
 from sync_assets_tests.loop_process import LoopProcess
@@ -40,7 +41,9 @@ def proxy(database_url: str) -> Iterator[FaultyProxy]:
         yield proxy
 
 
-def _run(proxy: FaultyProxy, upstream: RecordingUpstream, monkeypatch: pytest.MonkeyPatch) -> Summary:
+def _run(
+    proxy: FaultyProxy, upstream: RecordingUpstream, monkeypatch: pytest.MonkeyPatch, stop: StopSignal | None = None
+) -> Summary:
     # the last look for a claim whose answer was lost waits for as long as its commit may take
     monkeypatch.setattr("sync_assets.claims.store.STATEMENT_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setenv("SYNC_SECRET_TEST", "s3cret")
@@ -49,7 +52,7 @@ def _run(proxy: FaultyProxy, upstream: RecordingUpstream, monkeypatch: pytest.Mo
         SyncSettings(upstream_url=upstream.url, concurrency=3, allow_private_upstreams=True),
         Selection.due(TICK),
         run_id="run",
-        stop=StopSignal(),
+        stop=stop or StopSignal(),
     ).summary
 
 
@@ -112,3 +115,28 @@ def test_t11_connections_cut_exactly_when_the_upstream_answers_cost_no_second_ca
     assert (summary["succeeded"], summary["lost"], summary["unknown"], summary["failed"]) == (6, 0, 0, 0)
     assert len(upstream.calls) == 6
     assert set(table.column("status").values()) == {"IDLE"}
+
+
+def test_t28_t29_a_claim_whose_reply_is_lost_while_the_run_is_stopped_leaves_nothing_held(
+    proxy: FaultyProxy, table: Table, upstream: RecordingUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P10: the run looks for what it may have claimed, and gives it up to the next tick."""
+    stop = StopSignal()
+    wait = asyncio.sleep
+
+    async def stop_then_wait(seconds: float) -> None:
+        if proxy.lost:  # the first thing a claim does that has heard nothing is to wait a moment
+            stop.set()
+        await wait(seconds)
+
+    monkeypatch.setattr("sync_assets.claims.store.asyncio.sleep", stop_then_wait)
+    proxy.lose_reply(CLAIM)
+    summary = _run(proxy, upstream, monkeypatch, stop)
+    assert proxy.lost == [CLAIM]
+    assert summary.stopped
+    assert (summary.succeeded, summary.failed, summary.lost, summary.unknown) == (0, 0, 0, 0)
+    assert upstream.calls == []
+    assert set(table.column("status").values()) == {"IDLE"}
+    assert set(table.column("failures").values()) == {0}
+    with LoopProcess(proxy.url, upstream.url, "next", tick=NEXT_TICK) as following:
+        assert following.go().wait()["succeeded"] == 6

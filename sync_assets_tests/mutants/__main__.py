@@ -59,9 +59,10 @@ def _caught_by(project: Path, database_url: str, mutant: Mutant) -> str | None:
         code, output = _pytest(project, database_url, (mutant.test,))
     finally:
         file.write_text(before, encoding="utf-8")
-    found = re.search(r"^FAILED .*?::(\S+)", output, re.MULTILINE)
+    found = re.search(r"^FAILED \S+?::(.*)", output, re.MULTILINE)
     if code == _FAILED and found:
-        return found[1]
+        test, _, why = found[1].partition(" - ")
+        return f"{test}\n    {why}" if why else test
     if code != 0:
         print(output[-2000:])
         raise SystemExit(f"mutant {mutant.name!r}: its test could not be run (pytest ended with {code})")
