@@ -175,7 +175,7 @@ class UpstreamClient:
             error = came.error
             wait = 0.0 if pause is None else pause * random.uniform(0.5, 1.5)
             passes = isinstance(error, RetryLater) and error.retry_after is None
-            if pause is None or not passes or origin.down or deadline.remaining() <= wait:
+            if pause is None or not passes or deadline.remaining() <= wait:
                 if came.of_origin:
                     origin.failed()
                 raise error
