@@ -42,6 +42,7 @@ class FaultyProxy:
         url: the database through the proxy.
         lost: the statements whose answers were lost, in that order.
         last_words: of the server, in place of an answer that is lost.
+        silently: whether the connection of an answer that is lost stays open, as when a network drops packets.
     """
 
     def __init__(self, database_url: str) -> None:
@@ -50,6 +51,7 @@ class FaultyProxy:
         self._known = known
         self.lost: list[bytes] = []
         self.last_words = b""
+        self.silently = False
         self._armed: list[bytes] = []
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
@@ -73,15 +75,17 @@ class FaultyProxy:
         self._thread.join(_PATIENCE)
         self._loop.close()
 
-    def lose_reply(self, *statements: bytes, last_words: bytes = b"") -> None:
+    def lose_reply(self, *statements: bytes, last_words: bytes = b"", silently: bool = False) -> None:
         """Once for each: let the statement be done and committed, then cut its connection instead of answering.
 
         Args:
             statements: which.
             last_words: what the server says in place of the answers.
+            silently: do not cut it, and never answer on it again.
         """
         self._armed.extend(statements)
         self.last_words = last_words
+        self.silently = silently
 
     def cut(self) -> None:
         """Cut every connection there is."""
@@ -168,4 +172,6 @@ class _Link:
                 elif answer[-6:-5] == _READY:  # ReadyForQuery is the last message, and is sent after the commit
                     self._proxy.lost.append(self._losing)
                     self._client[1].write(self._proxy.last_words)
+                    while self._proxy.silently and await self._server[0].read(_CHUNK):
+                        pass
                     return

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,7 +17,7 @@ from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
 from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, table_at
 from sync_assets_tests.dagster_rig import add_accounts
 from sync_assets_tests.faulty_proxy import ACKNOWLEDGE, CLAIM, HAND_BACK, SETTLE, SHUTTING_DOWN, FaultyProxy
-from sync_assets_tests.loop_process import LoopProcess
+from sync_assets_tests.loop_process import LoopProcess, wait_until
 from sync_assets_tests.recording_upstream import RecordingUpstream
 
 ACCOUNTS = [f"a{n}" for n in range(6)]
@@ -140,3 +141,22 @@ def test_t28_t29_a_claim_whose_reply_is_lost_while_the_run_is_stopped_leaves_not
     assert set(table.column("failures").values()) == {0}
     with LoopProcess(proxy.url, upstream.url, "next", tick=NEXT_TICK) as following:
         assert following.go().wait()["succeeded"] == 6
+
+
+def test_t28_a_claim_that_is_never_answered_holds_up_no_stop_and_its_rows_are_given_up(
+    proxy: FaultyProxy, table: Table, upstream: RecordingUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P10: a network that drops packets, and a stop meanwhile; the rows are found on another connection."""
+    monkeypatch.setattr("sync_assets.runner._CLAIM_STOP_SECONDS", 0.1)
+    stop = StopSignal()
+    proxy.lose_reply(CLAIM, silently=True)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(_run, proxy, upstream, monkeypatch, stop)
+        wait_until(lambda: proxy.lost or running.done(), "the claim is committed and not answered")
+        assert set(table.column("status").values()) == {"IDLE", "IN_PROGRESS"}
+        stop.set()
+        summary = running.result(30)
+    assert (summary.stopped, summary.claimed, summary.failed) == (True, 0, 0)
+    assert upstream.calls == []
+    assert set(table.column("status").values()) == {"IDLE"}
+    assert set(table.column("failures").values()) == {0}
