@@ -242,7 +242,7 @@ class UpstreamClient:
         if self._transport is None:
             raise RuntimeError("open the client first: async with UpstreamClient() as client")
         response = await self._transport.handle_async_request(request)
-        body = b""
+        body = bytearray()
         try:
             # raw: nobody's compressed bytes are blown up here
             async for chunk in response.aiter_raw():
@@ -252,7 +252,7 @@ class UpstreamClient:
         finally:
             await response.aclose()  # what was not read to the end is not drained: its connection is closed
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return UpstreamResponse(response.status_code, headers, body[: self._max_response_bytes + 1])
+        return UpstreamResponse(response.status_code, headers, bytes(body[: self._max_response_bytes + 1]))
 
 
 def _late(sending: _Sending, seconds: float) -> RetryLater:
