@@ -8,9 +8,9 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 # Debian's names of what make test-system needs.
-SYSTEM_PACKAGES := faketime
+SYSTEM_PACKAGES := faketime gcc libc6-dev postgresql-client spin
 
-.PHONY: help run dev test test-system mutants soak check setup clean
+.PHONY: help run dev test test-system system-packages mutants soak check setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -24,11 +24,16 @@ dev: $(INSTALLED) ## the demo under the Dagster UI, with schedule and sensor on
 test: $(INSTALLED) ## every test that needs nothing but Python and make
 	@$(BIN)/pytest -n auto --dist loadgroup
 
-test-system: $(INSTALLED) ## the tests that need packages of the system; as root on Debian it installs them
-	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; then \
-	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null; \
-	fi
-	@$(BIN)/pytest -m system
+test-system: $(INSTALLED) system-packages ## the tests that need packages of the system; as root on Debian it installs them
+	@$(BIN)/pytest -m system -n auto --dist loadgroup
+
+system-packages:
+	@has_all() { dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; }; \
+	if ! has_all && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null; \
+	fi; \
+	has_all || { echo "the packages of the system are not all there, and cannot be installed here: $(SYSTEM_PACKAGES)" >&2; exit 1; }
 
 mutants: $(INSTALLED) ## break the product in one line at a time, and show which test notices (some minutes)
 	@$(BIN)/python -m sync_assets_tests.mutants
