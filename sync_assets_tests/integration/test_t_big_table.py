@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta, timezone
-from typing import Any
+from datetime import timedelta
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from sync_assets.claims import Names, SelectionKind
-from sync_assets.claims.store import _claim_sql
+from sync_assets.claims import Selection, SelectionKind
+from sync_assets_tests.claim_statement import claim_statement
 from sync_assets_tests.claims_rig import TICK, Table, table_at
 
 ROWS, DUE, LIMIT = 200_000, 2_000, 20
@@ -19,19 +18,12 @@ _PAGES_PER_ACCOUNT = 60
 """Pages touched for each account that is claimed: the row, and an entry in each index that it moves to."""
 
 
-def _explained(table: Table, kind: SelectionKind, tick: datetime = TICK) -> tuple[str, int, int]:
+def _explained(table: Table, url: str, selection: Selection) -> tuple[str, int, int]:
     """The plan of the product's own claim, the pages it touched, and how many it claimed; nothing is kept of it."""
-    parameters: dict[str, Any] = {
-        "limit": LIMIT,
-        "lease": 60.0,
-        "claimed_by": "run-a/1",
-        "tick": tick,
-        "since": datetime.now(timezone.utc),
-        "account_ids": [f"a{n}" for n in range(1, ROWS, 10_000)],
-    }
+    statement, parameters = claim_statement(url, selection, LIMIT)
     with table.connection.transaction(force_rollback=True):
         found = table.connection.execute(
-            sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + _claim_sql(Names(), kind), parameters
+            sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + statement, parameters
         ).fetchone()
     assert found is not None
     plan = found["QUERY PLAN"][0]["Plan"]
@@ -41,6 +33,7 @@ def _explained(table: Table, kind: SelectionKind, tick: datetime = TICK) -> tupl
 @pytest.mark.timeout(180)
 def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_url: str) -> None:
     """P1: 200,000 accounts, 1 % due; then the same after the due ones were worked ten times under an old snapshot."""
+    due, changed = Selection.due(TICK), Selection.changed()
     with table_at(database_url) as table, psycopg.connect(database_url) as reporter:
         table.connection.execute(
             "ALTER TABLE sync.account_config SET (autovacuum_enabled = false);"
@@ -55,12 +48,14 @@ def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_
         )
         table.connection.execute("VACUUM (ANALYZE) sync.account_config")
         fresh: dict[SelectionKind, int] = {}
-        for kind in (SelectionKind.DUE, SelectionKind.CHANGED, SelectionKind.ALL, SelectionKind.ACCOUNTS):
-            plan, fresh[kind], claimed = _explained(table, kind)
+        named = Selection.accounts([f"a{n}" for n in range(1, ROWS, ROWS // LIMIT)])
+        for selection in (due, changed, Selection.all(), named):
+            kind = selection.kind
+            plan, fresh[kind], claimed = _explained(table, database_url, selection)
             assert claimed == LIMIT, kind
             assert '"Seq Scan"' not in plan, kind
             assert fresh[kind] < LIMIT * _PAGES_PER_ACCOUNT, kind
-        _, pages, claimed = _explained(table, SelectionKind.DUE, TICK - timedelta(hours=1))
+        _, pages, claimed = _explained(table, database_url, Selection.due(TICK - timedelta(hours=1)))
         assert claimed == 0
         assert pages < LIMIT, "a tick for which nothing is due looks at the accounts all the same"
 
@@ -82,13 +77,14 @@ def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_
                 worked += done.rowcount
         assert worked == 2 * DUE
         table.connection.execute("VACUUM (ANALYZE) sync.account_config")
-        for kind in (SelectionKind.DUE, SelectionKind.CHANGED):
-            plan, pages, claimed = _explained(table, kind)
+        for selection in (due, changed):
+            kind = selection.kind
+            plan, pages, claimed = _explained(table, database_url, selection)
             assert claimed == LIMIT, kind
             assert '"Seq Scan"' not in plan, kind
             # what died since the snapshot may be passed, a page each; the table itself still is not read
             assert pages < fresh[kind] + worked, kind
         reporter.rollback()
         table.connection.execute("VACUUM sync.account_config")
-        _, pages, _ = _explained(table, SelectionKind.DUE)
+        _, pages, _ = _explained(table, database_url, due)
         assert pages < LIMIT * _PAGES_PER_ACCOUNT, "the cost stays when the snapshot has gone"

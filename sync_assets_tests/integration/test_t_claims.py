@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import psycopg
 import pytest
 
-from sync_assets.claims import ClaimedAccount, Claims, Database, Fate, Names, Selection, SelectionKind, Verdict
-from sync_assets.claims.store import _claim_sql
+from sync_assets.claims import ClaimedAccount, Claims, Database, Fate, Selection, Verdict
 from sync_assets.clock import Deadline
+from sync_assets_tests.claim_statement import claim_statement
 from sync_assets_tests.claims_rig import TICK, Table, claims_at, ids, succeeded, table_at
 from sync_assets_tests.runner_rig import run_loop
 
@@ -97,9 +96,6 @@ def _add_rows_around_now(table: Table) -> None:
 )
 def test_t7_t30_the_zone_of_the_role_or_the_session_changes_no_row_and_no_verdict(database_url: str, zone: str) -> None:
     """P1, P3: fourteen hours ahead, twelve behind, and leases of months over a change of the clocks, to the second."""
-    parameters: Mapping[str, Any] = {
-        "limit": 100, "lease": 60.0, "claimed_by": "run-a/1", "tick": TICK, "since": None, "account_ids": []
-    }  # fmt: skip
 
     async def product() -> tuple[set[str], dict[str, Verdict]]:
         async with claims_at(database_url, lease=60) as claims:
@@ -111,7 +107,7 @@ def test_t7_t30_the_zone_of_the_role_or_the_session_changes_no_row_and_no_verdic
         dbname = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
         # the statement itself in a session of that zone, whatever the connections of ours are set to
         session.execute(f"SET timezone TO '{zone}'".encode())
-        claimed = session.execute(_claim_sql(Names(), SelectionKind.DUE), parameters).fetchall()
+        claimed = session.execute(*claim_statement(database_url, Selection.due(TICK), 100)).fetchall()
         assert {row[0] for row in claimed} == _ELIGIBLE
         session.rollback()
         # and a role that has it in this database
