@@ -46,6 +46,7 @@ def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_
             "FROM generate_series(1, %(rows)s) AS n",
             {"rows": ROWS, "nth": ROWS // DUE, "tick": TICK},
         )
+        table.connection.execute("ALTER TABLE sync.account_config ENABLE TRIGGER USER")
         table.connection.execute("VACUUM (ANALYZE) sync.account_config")
         fresh: dict[SelectionKind, int] = {}
         named = Selection.accounts([f"a{n}" for n in range(1, ROWS, ROWS // LIMIT)])

@@ -102,9 +102,9 @@ def test_t10_sigterm_at_random_points_leaves_nothing_held_and_counts_nothing(dat
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["wrong"] == []
-    for where in ("before the first claim", "during a claim", "accounts at work"):
+    for where, least in (("before the first claim", 5), ("during a claim", 20), ("accounts at work", 20)):
         hit = sum(number for told, number in report["hits"].items() if where in told)
-        assert hit >= 20, f"too few signals came {where}: {report['hits']}"
+        assert hit >= least, f"too few signals came {where}: {report['hits']}"
     assert report["handed_back"] >= 20
 
 
