@@ -1,5 +1,7 @@
 """`python -m sync_assets_tests.soak --seconds 900 --seed 7 --report docs/soak.txt`: break things, check, and tell.
 
+A seed repeats what is drawn (what is broken, edited and answered, and when), not how the processes then run.
+
 Exit status: 0 all promises held; 1 one did not; 3 nothing was proven, because too little was met.
 """
 
@@ -47,11 +49,11 @@ def main() -> int:
         fenced=options.min_fenced,
         ambiguous=options.min_ambiguous,
     )
-    jump = "libfaketime" if FAKETIME else "shifting time.time (libfaketime is not installed)"
+    moved_by = "libfaketime" if FAKETIME else "shifting time.time (libfaketime is not installed)"
     about = {
         "command": f"python -m sync_assets_tests.soak --seconds {options.seconds:g} --seed {seed}",
         "python": platform.python_version(),
-        "clock jumps by": jump,
+        "wall clocks moved by": moved_by,
     }
     text, status = report_of(verdict, needed, about)
     sys.stdout.write(text)

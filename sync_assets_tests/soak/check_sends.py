@@ -12,6 +12,9 @@ from sync_assets_tests.soak.verdict import Verdict
 SLACK = 0.1
 """Seconds between a request's sending and its arrival at an upstream that is not stalled."""
 
+_CLOCKS = 0.002
+"""Seconds by which a converted time of the database may be off."""
+
 RESEND = 1.0
 """Seconds after a pause in which what it interrupted may still arrive."""
 
@@ -128,5 +131,5 @@ class SendChecker:
                 continue
             self._verdict.counts[f"records acknowledged as {verdict}"] += 1
             answers = self._verdicts.get((claim.seq, (change.account, change.record, now)), [])
-            told = any(said == verdict and at <= change.at for at, said in answers)
+            told = any(said == verdict and at <= change.at + _CLOCKS for at, said in answers)
             hold("P8", told, f"acknowledged as {verdict} before it was ({answers}): {what}")

@@ -7,7 +7,9 @@ from sync_assets_tests.soak.check_sends import SendChecker
 from sync_assets_tests.soak.history import Fault, History, RecordState, Told
 from sync_assets_tests.soak.verdict import Verdict
 
-_DATABASE_FAULTS = ("restart of Postgres", "terminate", "proxy")
+_LASTS = 6.0
+"""Seconds in which a fault of the database may still be felt: a restart, or a connection on which nothing comes."""
+
 _ENDINGS = {
     "succeeded": {"succeeded"},
     "failed": {"failed"},
@@ -93,15 +95,20 @@ class _Checker:
         return [claim for claim in claims if claim.at <= at and (claim.ended is None or at < claim.ended)]
 
     def _stopped(self, asked: Fault, ended: Fault) -> None:
-        disturbed = any(
-            asked.at - 5.0 <= (other.until or other.at) and other.at <= ended.at
-            for other in self._history.faults
-            if other.kind.startswith(_DATABASE_FAULTS) or (other.run == asked.run and other.kind in {"kill", "pause"})
-        )
-        if not disturbed:
-            self._verdict.counts["stops that nothing disturbed"] += 1
-            held = self._held(asked.run, ended.at)
-            self._verdict.hold("P10", not held, f"{asked.run} was asked to stop, ended, and left {held}")
+        if any(self._disturbs(other, asked, ended) for other in self._history.faults):
+            return
+        self._verdict.counts["stops that nothing disturbed"] += 1
+        held = self._held(asked.run, ended.at)
+        self._verdict.hold("P10", not held, f"{asked.run} was asked to stop, ended, and left {held}")
+
+    def _disturbs(self, other: Fault, asked: Fault, ended: Fault) -> bool:
+        """Whether a fault may have kept a run from handing back: by a database that was away, or by freezing it."""
+        if not asked.at - _LASTS < (other.until or other.at) or not other.at < ended.at:
+            return False
+        if other.kind.startswith("proxy"):
+            return self._history.runs[asked.run or ""].proxied
+        same = other.run == asked.run and other.kind in {"kill", "pause", "terminate"}
+        return same or other.kind.startswith("restart of Postgres")
 
     def end(self) -> None:
         """All is at rest, the hopeless failed in the way that is theirs, and nobody else because of them."""

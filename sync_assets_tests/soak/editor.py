@@ -119,7 +119,7 @@ def edit_until_told(url: str, folder: Path, accounts: Sequence[str], seed: int) 
                 with psycopg.connect(url, autocommit=True, options="-c lock_timeout=5s") as connection:
                     while not over.is_set():
                         log.write(what=step(connection), phase="ok")
-            except psycopg.Error as error:  # noqa: PERF203  # the server was restarted, or two of our own transactions met
+            except psycopg.Error as error:  # the server was restarted, or two of our own transactions met
                 log.write(what="edit", phase="fail" if error.sqlstate else "info", error=type(error).__name__)
                 over.wait(0.2)
 

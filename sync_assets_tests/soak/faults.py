@@ -81,6 +81,7 @@ class Faults:
             lambda _: self._proxy.cut(): 4,
             lambda _: self._proxy.black_hole(): 2,
             lambda _: self._proxy.lose_reply(): 12,
+            lambda _: self._proxy.deliver_late(): 10,
         }
         chosen = self._random.choices(list(breaks), list(breaks.values()))[0]
         holders = dict(connection.execute(_HOLDERS).fetchall())

@@ -119,12 +119,13 @@ class Told:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a run was started as; `kind` is due, all, accounts or changed."""
+    """What a run was started as; `kind` is due, all, accounts or changed. `proxied`: the proxy's faults meet it."""
 
     run: str
     kind: str
     lease: float
     tick: float | None = None
+    proxied: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A TCP proxy to Postgres that cuts connections, swallows everything, or loses the answer to a commit."""
+"""A TCP proxy to Postgres that cuts connections, swallows all, delivers late, or loses the answer to a commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import suppress
 
 _CHUNK = 1 << 16
 _PATIENCE = 15.0
-BLACK_HOLE_SECONDS = 3.0
+_BLACK_HOLE_SECONDS = 3.0
+_LATE_SECONDS = (2.5, 5.0)
 _WRITTEN = b"UPDATE "
 """The tag of a claim's, a settle's or a hand-back's answer, sent after its commit."""
 
@@ -55,6 +56,10 @@ class SoakProxy:
         """Let nothing through any more on half of the connections, and cut them in the end."""
         self._loop.call_soon_threadsafe(self._black_hole)
 
+    def deliver_late(self) -> None:
+        """On half of the connections, keep what is sent next until a lease is over; it arrives all the same."""
+        self._loop.call_soon_threadsafe(self._deliver_late)
+
     def lose_reply(self) -> None:
         """Cut the connection on which the next answer to a committed write comes, instead of handing it on."""
         self._loop.call_soon_threadsafe(self._lose_reply)
@@ -68,7 +73,12 @@ class SoakProxy:
         for link in self._some():
             self._note("proxy: black hole")
             link.swallowing = True
-            self._loop.call_later(BLACK_HOLE_SECONDS, link.abort)
+            self._loop.call_later(_BLACK_HOLE_SECONDS, link.abort)
+
+    def _deliver_late(self) -> None:
+        for link in self._some():
+            self._note("proxy: delivered late")
+            link.late_by = self._random.uniform(*_LATE_SECONDS)
 
     def _lose_reply(self) -> None:
         self._losing = 1
@@ -119,6 +129,7 @@ class _Link:
 
     def __init__(self, proxy: SoakProxy, client: _Stream, server: _Stream) -> None:
         self.swallowing = False
+        self.late_by = 0.0
         self._proxy = proxy
         self._client = client
         self._server = server
@@ -150,5 +161,9 @@ class _Link:
                     continue
                 if answers and self._proxy.loses(data):
                     return
+                if not answers and self.late_by:
+                    # whoever sent it may be gone by then: that is the point
+                    await asyncio.sleep(self.late_by)
+                    self.late_by = 0.0
                 target.write(data)
                 await target.drain()
