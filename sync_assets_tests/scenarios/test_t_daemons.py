@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("daemons")]
 
 ACCOUNTS = ["a", "b", "c", "d"]
 LEASE = 60 + 120
-_TICKS = 110.0
+_TICKS = 150.0
 """Seconds in which a schedule of every minute surely ticks, on a busy machine."""
 
 
