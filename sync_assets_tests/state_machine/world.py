@@ -133,7 +133,11 @@ class World:
         self.database.fetch = loses  # type: ignore[assignment,method-assign]
         try:
             # by then the commit has come or never will: the second look need not be waited for
-            with mock.patch("sync_assets.claims.store.STATEMENT_TIMEOUT_SECONDS", 0.0):
+            store = "sync_assets.claims.store"
+            with (
+                mock.patch(f"{store}.STATEMENT_TIMEOUT_SECONDS", 0.0),
+                mock.patch(f"{store}._LOOK_AGAIN_SECONDS", 0.0, create=True),
+            ):
                 yield claimed
         finally:
             self.database.fetch = fetch  # type: ignore[method-assign]
