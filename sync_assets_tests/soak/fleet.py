@@ -51,7 +51,8 @@ class Fleet:
 
     def __init__(self) -> None:
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["sync_assets_tests.soak.run_process", "sync_assets_tests.soak.editor"])
+        preloaded = ("forked_from", "run_process", "editor")
+        self.context.set_forkserver_preload([f"{__package__}.{name}" for name in preloaded])
         self.live: dict[str, LiveRun] = {}
 
     def start(self, order: Order) -> None:
