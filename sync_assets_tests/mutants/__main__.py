@@ -22,7 +22,7 @@ from sync_assets.local.embedded import EmbeddedPostgres
 from sync_assets_tests.mutants.mutant import PROJECT, Mutant, load_mutants
 from sync_assets_tests.postgres import make_server_folder, remove_server_folder
 
-_PATIENCE = 300.0
+_PATIENCE = 900.0
 _FAILED = 1  # pytest's exit code when tests ran and some failed; the others mean that nothing was shown
 
 
