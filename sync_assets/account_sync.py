@@ -22,10 +22,18 @@ class SyncResult:
     Attributes:
         sent: records the upstream accepted.
         rejected: records the upstream will never accept as they are; remembered, not sent again until changed.
+
+    Raises:
+        TypeError: a count is no whole number.
     """
 
     sent: int = 0
     rejected: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("sent", "rejected"):
+            if not isinstance(getattr(self, name), int):
+                raise TypeError(f"SyncResult.{name} is {type(getattr(self, name)).__name__}; expected int")
 
 
 class AccountSync(ABC):

@@ -20,7 +20,7 @@ _LOOK_SECONDS = 5.0
 """How often the clock is read while waiting: asyncio's own does not count while the machine sleeps."""
 
 _CANCEL_SECONDS = 1.0
-"""How long cancelled work has to end, at least."""
+"""How long cancelled work has to end, at least; and how often it is cancelled again, should it have swallowed it."""
 
 
 class Reason(Enum):
@@ -90,16 +90,20 @@ class AccountWork:
             self.cancel(Reason.FAILED)
             # a process that was frozen finds its lease over already: its work still has to be let end
             at_the_latest = Deadline(max(self.account.lease_ends.at, monotonic() + _CANCEL_SECONDS))
-            if not await self._ends_by(at_the_latest):
+            if not await self._ends_by(at_the_latest, cancelling=True):
                 # it may still be sending: calling it failed would let another run start beside it
                 return Ended(Reason.NEVER_ENDED, error="its work did not end when cancelled; left to its lease")
         if self._task.cancelled():  # before its first step
             return self._cancelled()
         return self._task.result()
 
-    async def _ends_by(self, deadline: Deadline) -> bool:
+    async def _ends_by(self, deadline: Deadline, *, cancelling: bool = False) -> bool:
         while not self._task.done() and not deadline.passed():
-            await asyncio.wait({self._task}, timeout=min(deadline.remaining(), _LOOK_SECONDS))
+            cancelling = cancelling or self._cancelled_as is not None
+            look = _CANCEL_SECONDS if cancelling else _LOOK_SECONDS
+            await asyncio.wait({self._task}, timeout=min(deadline.remaining(), look))
+            if cancelling:
+                self._task.cancel()
         return self._task.done()
 
     async def _contained(self, sync: AccountSync, client: UpstreamClient) -> Ended:
@@ -108,7 +112,10 @@ class AccountWork:
         except BaseException as error:  # noqa: BLE001  # this account's, whatever it is: also SystemExit
             if self._cancelled_as is not None and not isinstance(error, SyncError | LeaseLost):
                 return self._cancelled()
-            return self._failed(error)
+            try:
+                return self._failed(error)
+            except BaseException as worse:  # noqa: BLE001  # an exception that is not even a whole one
+                return Ended(Reason.FAILED, error_kind="bug", error=f"{type(error).__name__}, {type(worse).__name__}")
         return Ended(Reason.SUCCEEDED, result if isinstance(result, SyncResult) else SyncResult())
 
     def _cancelled(self) -> Ended:
@@ -141,6 +148,6 @@ def _told(error: BaseException) -> str:
     """The exception's type and, where it has one, its text."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # an exception that cannot say what it is
+    except BaseException:  # noqa: BLE001  # an exception that cannot say what it is
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -21,6 +21,7 @@ DEFAULT_ACCOUNT_TIMEOUT_SECONDS = 300.0
 
 
 _CLAIM_STOP_SECONDS = 3.0
+_LOOK_AGAIN_SECONDS = 0.2
 
 
 def lease_margin(lease_seconds: float) -> float:
@@ -181,10 +182,12 @@ class _Loop:
         self._options = options
         self._stop = stop
         self._on_result = on_result
-        self._working: set[AccountWork] = set()  # a task is running
+        self._working: dict[str, AccountWork] = {}  # a task is running, by account
         self._following: set[asyncio.Task[None]] = set()  # until its result is written
         self._suspects: deque[ClaimedAccount] = deque()
+        self._never_ended: set[str] = set()  # accounts whose work may still be running, in this very process
         self._exhausted = False
+        self._looked_again = False
         self._claiming: asyncio.Task[list[ClaimedAccount]] | None = None
         self._bug: BaseException | None = None
         self._wake = asyncio.Event()
@@ -216,7 +219,7 @@ class _Loop:
         while not self._stop.is_set():
             self._wake.clear()
             free = self._options.concurrency - len(self._working)
-            alone = any(work.alone for work in self._working)
+            alone = any(work.alone for work in self._working.values())
             if self._suspects and not self._working:
                 self._start_suspect(self._suspects.popleft())
             elif not self._suspects and not alone and not self._exhausted and free > 0:
@@ -244,7 +247,10 @@ class _Loop:
             if account.taken_over:
                 self.summary.taken_over += 1
                 log.warning("account %s: taken over from %s", account.account_id, _holder_before(account))
-            if self._stop.is_set() or account.before.error_kind == "crashed":
+            if account.account_id in self._working or account.account_id in self._never_ended:
+                # a row that was deleted and made again, or freed by hand, while its work goes on
+                self._follow(account, Ended(Reason.GIVEN_UP, error="its work from before still goes on in this run"))
+            elif self._stop.is_set() or account.before.error_kind == "crashed":
                 # its last run died of it, perhaps: it must not take others along a second time
                 self._suspects.append(account)
             else:
@@ -253,6 +259,10 @@ class _Loop:
             claimed = {account.account_id for account in accounts}
             left = [each for each in self._selection.account_ids if each not in claimed]
             self._selection = Selection.accounts(left)
+            if self._exhausted and left and not self._looked_again:
+                # somebody pressed a button; a lock that was on the row just then may be gone in a moment
+                self._looked_again, self._exhausted = True, False
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             self._exhausted = self._exhausted or not left
 
     def _start_suspect(self, account: ClaimedAccount) -> None:
@@ -270,7 +280,7 @@ class _Loop:
             limit = min(limit, self._options.account_timeout_seconds)
         deadline = Deadline(min(monotonic() + limit, account.lease_ends.at - lease_margin(lease)))
         work = AccountWork(self._sync, account, self._client, deadline, limit, alone=alone)
-        self._working.add(work)
+        self._working[account.account_id] = work
         self._follow(account, work)
 
     def _follow(self, account: ClaimedAccount, work: AccountWork | Ended) -> None:
@@ -293,9 +303,11 @@ class _Loop:
             try:
                 ended = await work.ended()
             finally:
-                self._working.discard(work)  # its place is free before its result is written
+                del self._working[account.account_id]  # its place is free before its result is written
                 self._wake.set()
         assert isinstance(ended, Ended)  # noqa: S101
+        if ended.reason is Reason.NEVER_ENDED:
+            self._never_ended.add(account.account_id)
         seconds = monotonic() - began
         fate = Fate.LOST
         if ended.reason.ending is not None:
@@ -329,7 +341,7 @@ class _Loop:
     async def _hand_back_all(self) -> None:
         """End what is running, hand back what has really ended, and leave the rest to its lease."""
         give_up = Deadline.after(self._options.stop_seconds)
-        for work in self._working:
+        for work in self._working.values():
             work.cancel(Reason.HANDED_BACK)
         while self._suspects:
             self._follow(self._suspects.popleft(), Ended(Reason.HANDED_BACK))
@@ -338,7 +350,7 @@ class _Loop:
         _, late = await asyncio.wait(waiting, timeout=max(give_up.remaining(), 0))
         for task in late:
             task.cancel()
-        for work in self._working:
+        for work in self._working.values():
             log.error("account %s: its work did not end; it is left to its lease", work.account.account_id)
         if late:
             await asyncio.wait(late, timeout=1.0)

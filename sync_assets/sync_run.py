@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,9 +31,13 @@ from sync_assets.runner import OnResult, RunOptions, Summary, account_timeout, r
 from sync_assets.stop import StopSignal
 from sync_assets.upstream import MAX_RESPONSE_BYTES, SecretResolver, UpstreamClient
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 _LINGER_SECONDS = 2.0
+_CLAIM_CONNECTIONS = 3
+_SYNC_CONNECTIONS = 6
 
 
 @dataclass(frozen=True)
@@ -166,8 +171,12 @@ async def _run_sync(
     on_result: OnResult | None,
 ) -> RunReport:
     options = sync_settings.options()
-    async with Database(claim_settings.database_url, claim_settings.names) as database:
-        claims = Claims(database, holder=f"{run_id}/{secrets.token_hex(4)}", lease_seconds=claim_settings.lease_at)
+    # Connections of their own for claims and for syncs: accounts that keep theirs must not hold up a settle.
+    async with (
+        Database(claim_settings.database_url, claim_settings.names, max_connections=_CLAIM_CONNECTIONS) as coordination,
+        Database(claim_settings.database_url, claim_settings.names, max_connections=_SYNC_CONNECTIONS) as database,
+    ):
+        claims = Claims(coordination, holder=f"{run_id}/{secrets.token_hex(4)}", lease_seconds=claim_settings.lease_at)
         await claims.begin(selection)
         account_sync: AccountSync
         if sync is None:
@@ -220,21 +229,51 @@ def run_blocking(
     sync: SyncFactory | None = None,
     on_result: OnResult | None = None,
 ) -> RunReport:
-    """`run_sync` in an event loop of its own in the calling thread, until it has ended."""
+    """`run_sync` in an event loop of its own in the calling thread, until it has ended.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, after the accounts have been handed back.
+    """
     return blocking(
-        run_sync(claim_settings, sync_settings, selection, run_id=run_id, stop=stop, sync=sync, on_result=on_result)
+        run_sync(claim_settings, sync_settings, selection, run_id=run_id, stop=stop, sync=sync, on_result=on_result),
+        on_interrupt=stop.set,
     )
 
 
-def blocking(work: Coroutine[Any, Any, T]) -> T:
+def blocking(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None) -> T:
     """Run a coroutine in an event loop of its own.
 
     Unlike `asyncio.run` it does not wait for ever for a task that will not be cancelled: such an account is left to
-    its lease, and the process must be able to end.
+    its lease, and the process must be able to end. Nor does it end when some task of an account's own, which nobody
+    awaits, raises `SystemExit`.
+
+    Args:
+        work: what to run.
+        on_interrupt: asks the work to come to its end on Ctrl-C; it is waited for. None: it is cancelled.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, after the work has ended.
     """
     loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    interrupt: KeyboardInterrupt | None = None
     try:
-        return loop.run_until_complete(work)
+        while True:
+            try:
+                result = loop.run_until_complete(task)
+            except SystemExit:
+                if task.done():
+                    raise
+                log.exception("a task that nobody awaits asked the process to exit; it goes on")
+            except KeyboardInterrupt as error:
+                if task.done():
+                    raise
+                interrupt = error
+                (on_interrupt or task.cancel)()
+            else:
+                if interrupt is not None:
+                    raise interrupt
+                return result
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:

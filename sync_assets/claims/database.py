@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
 from psycopg.abc import Buffer
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg.types.datetime import TimestamptzBinaryLoader, TimestamptzLoader
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -30,9 +32,14 @@ STATEMENT_TIMEOUT_SECONDS = 30
 
 CONNECT_TIMEOUT_SECONDS = 10
 
-# What another attempt on a fresh connection may mend, and nothing else: deadlock, serialization failure, lock not
-# available in time, and a server that is going away, starting, or out of connections.
-_PASSING = {"40P01", "40001", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "25006"}
+# What another attempt on a fresh connection may mend, and nothing else: deadlock, serialization failure, a lock that
+# was not to be had in time, a server that is going away, starting, read-only in a failover, or out of something (53).
+_PASSING = {"40P01", "40001", "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25006"}
+_PASSING_CLASSES = ("08", "53")
+
+# A value in a row (22, 23), and whatever an owner's trigger raises (P0).
+_OF_A_ROW_CLASSES = ("22", "23", "P0")
+_REFUSED_CLASSES = ("42",)
 
 _SESSION_ENDS = {"57P01", "57P02"}
 
@@ -66,7 +73,17 @@ def is_passing(error: BaseException) -> bool:
         return False
     if error.sqlstate is None:  # no answer from the server at all: the connection is gone (or the pool waited in vain)
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return error.sqlstate in _PASSING or error.sqlstate.startswith("08")
+    return error.sqlstate in _PASSING or error.sqlstate.startswith(_PASSING_CLASSES)
+
+
+def is_of_a_row(error: psycopg.Error) -> bool:
+    """Whether a statement failed on a value in one of its rows, or on a trigger of its owner's."""
+    return error.sqlstate is not None and error.sqlstate.startswith(_OF_A_ROW_CLASSES)
+
+
+def is_refused(error: psycopg.Error) -> bool:
+    """Whether the database refuses the role, or has not what is named."""
+    return error.sqlstate is not None and error.sqlstate.startswith(_REFUSED_CLASSES)
 
 
 def answer_lost(error: psycopg.Error) -> bool:
@@ -91,7 +108,7 @@ def plain_faults() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        if error.sqlstate is not None and error.sqlstate.startswith("42"):
+        if is_refused(error):
             raise SettingsError(
                 f"the accounts' database refuses: {error.diag.message_primary}; expected a role that may select and "
                 "update the tables and use their sequences (to init: also create them), on tables made by "
@@ -120,7 +137,15 @@ class Database:
                 "autocommit": True,
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "application_name": "sync-assets",
-                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_SECONDS}s -c timezone=UTC",
+                # what the role or the database may have set otherwise and we cannot read: one odd row must not stop all
+                "client_encoding": "utf8",
+                "options": f"{_options_of(url)} -c statement_timeout={STATEMENT_TIMEOUT_SECONDS}s "
+                "-c timezone=UTC -c datestyle=ISO",
+                # a peer that is gone without a word is noticed also where nothing is being sent
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 1000 * STATEMENT_TIMEOUT_SECONDS,
             },
             min_size=1,
             max_size=max_connections,
@@ -181,7 +206,9 @@ class Database:
     async def forget_dead(self, error: psycopg.Error) -> None:
         """After a lost connection: drop the others that died with it, in one go."""
         if error.sqlstate is None or error.sqlstate.startswith("57"):
-            await self._pool.check()
+            # a connection that is dead without a word answers its check as little as anything else
+            with suppress(asyncio.TimeoutError):
+                await within(self._pool.check(), CONNECT_TIMEOUT_SECONDS)
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Run `attempt` until it works, its fault is not a passing one, or the deadline is over.
@@ -204,6 +231,15 @@ class Database:
                 await self.forget_dead(error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
             wait = min(wait * 2, 2.0)
+
+
+def _options_of(url: str) -> str:
+    """The session's options that the user has set: ours are added, and must not take their place."""
+    try:
+        given = conninfo_to_dict(url).get("options")
+    except psycopg.ProgrammingError:  # told when it is opened
+        given = None
+    return str(given or os.environ.get("PGOPTIONS", ""))
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -33,6 +33,9 @@ _STATE_COLUMNS = {
 }
 
 
+_TRIGGERS = ("sync_assets_generation", "sync_assets_generation_new")
+
+
 async def create_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> bool:
     """Create the account table where it is not there yet. Safe to repeat and to run twice at once.
 
@@ -56,12 +59,13 @@ async def create_account_table(connection: psycopg.AsyncConnection[Any], names: 
 
 
 async def check_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
-    """Refuse a table that is missing, or that has a column missing or of another type.
+    """Refuse a table that is missing, has a column missing or of another type, or draws no generations.
 
     Raises:
         SettingsError: names the table and each column, with what it is and what it must be.
     """
     await check_columns(connection, names.table_name, {names.key: "text", names.enabled: "boolean", **_STATE_COLUMNS})
+    await check_triggers(connection, names.table_name, _TRIGGERS)
 
 
 async def create_schema(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
@@ -98,3 +102,19 @@ async def check_columns(connection: psycopg.AsyncConnection[Any], table: str, ex
     ]
     if wrong:
         raise SettingsError(f"the table {table} cannot be used: " + "; ".join(wrong))
+
+
+async def check_triggers(connection: psycopg.AsyncConnection[Any], table: str, expected: Sequence[str]) -> None:
+    """Refuse a table on which a trigger of ours is missing or disabled: no change would ever be noticed.
+
+    Raises:
+        SettingsError: names the table and the triggers.
+    """
+    found = await connection.execute(read_sql(_PACKAGE, "triggers.sql").encode(), {"table": table})
+    there = {str(name) for (name,) in await found.fetchall()}
+    missing = [name for name in expected if name not in there]
+    if missing:
+        raise SettingsError(
+            f"the table {table} cannot be used: no trigger {' and no trigger '.join(missing)} is at work on it; "
+            "enable it, or rename the table and let sync-assets init make a new one"
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import psycopg
 
-from sync_assets.claims.database import answer_lost, is_passing, one_line
+from sync_assets.claims.database import is_of_a_row, is_refused, one_line
 from sync_assets.claims.model import Fate, Outcome
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ BATCH = 500
 class Again(Enum):
     """Why an outcome is to be tried again."""
 
-    NOT_NOW = "the row is locked, or the database refuses for now"
+    NOT_NOW = "another transaction holds the row"
     """It was not written."""
     NO_ANSWER = "the database did not answer"
     """It may have been written."""
@@ -102,12 +102,13 @@ class Settler:
         try:
             return await self._write(attempts)
         except Exception as error:  # noqa: BLE001  # also a value that cannot be sent: one row's trouble stays its own
-            if isinstance(error, psycopg.Error) and is_passing(error):
+            if isinstance(error, psycopg.Error) and not is_of_a_row(error) and not is_refused(error):
                 log.warning("writing results again: %s", one_line(error))
-                return [Again.NO_ANSWER if answer_lost(error) else Again.NOT_NOW] * len(attempts)
+                return [Again.NO_ANSWER] * len(attempts)  # or an earlier one of its statements was answered
             if len(attempts) > 1:
                 log.warning("writing results one by one: %s", _reason(error))
-                return [fate for attempt in attempts for fate in await self._write_contained([attempt])]
+                singly = [replace(attempt, unanswered=True) for attempt in attempts]
+                return [fate for attempt in singly for fate in await self._write_contained([attempt])]
             account_id = attempts[0].outcome.account.account_id
             log.error("account %s: its result cannot be recorded: %s", account_id, _reason(error))  # noqa: TRY400
             return [Fate.LOST]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -13,7 +13,14 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sync_assets.claims.database import STATEMENT_TIMEOUT_SECONDS, Database, answer_lost, is_passing, one_line
+from sync_assets.claims.database import (
+    STATEMENT_TIMEOUT_SECONDS,
+    Database,
+    answer_lost,
+    is_of_a_row,
+    is_passing,
+    one_line,
+)
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.explain import explain
 from sync_assets.claims.model import (
@@ -38,6 +45,8 @@ _PACKAGE = "sync_assets.claims.sql"
 CLAIM_RETRY_SECONDS = 60.0
 """How long a claim is tried again while the database is away, before the run gives up."""
 
+_LOOK_AGAIN_SECONDS = 0.5
+
 _TICK_AHEAD = timedelta(hours=1)
 
 
@@ -59,6 +68,8 @@ class Claims:
         # the run's beginning on both clocks, so that the database's time is known without asking for it again
         self._since: datetime | None = None
         self._since_monotonic = 0.0
+        # accounts whose rows refuse to be claimed: not tried again in this run
+        self._set_aside: list[str] = []
         # claims whose answer was lost: when the first was sent, and until when the last may still be committed
         self._lost_since: float | None = None
         self._lost_until = Deadline(0.0)
@@ -72,8 +83,7 @@ class Claims:
         """
         deadline = Deadline.after(CLAIM_RETRY_SECONDS)
         try:
-            async with self._database.connection() as connection:
-                await check_account_table(connection, self._database.names)
+            await self._database.retrying(self._check_table, deadline)
             self._since_monotonic = monotonic()
             rows = await self._database.retrying(
                 lambda: self._database.fetch(sql.SQL("SELECT now(), current_setting('transaction_read_only')")),
@@ -93,6 +103,10 @@ class Claims:
                 f"({self._since.isoformat(timespec='seconds')}); expected the time of a tick that has come"
             )
 
+    async def _check_table(self) -> None:
+        async with self._database.connection() as connection:
+            await check_account_table(connection, self._database.names)
+
     def lease_now(self) -> float:
         """The lease of a claim made now, in seconds.
 
@@ -106,33 +120,41 @@ class Claims:
     async def claim(self, selection: Selection, limit: int) -> list[ClaimedAccount]:
         """Claim at most `limit` accounts in one statement. Nothing means that there is nothing to claim now.
 
+        A row that makes the statement fail, for a value in it or a trigger of its owner's, is set aside for this run.
+
         Raises:
             DatabaseUnavailable: the database was away for longer than can be waited.
             psycopg.Error: a fault that another attempt does not mend.
         """
         give_up = Deadline.after(CLAIM_RETRY_SECONDS)
         wait = 0.05
+        at_once = limit
         while True:
             if self._lost_since is not None and (found := await self._recover(give_up, final=False)):
                 return found
             lease = self.lease_now()
             asked = monotonic()  # before it is sent: our lease can only end earlier than the database's
+            parameters = {
+                "limit": at_once,
+                "lease": lease,
+                "claimed_by": self.holder,
+                "tick": selection.tick,
+                "since": self._since,
+                "account_ids": list(selection.account_ids),
+                "set_aside": self._set_aside,
+            }
             try:
-                rows = await self._database.fetch(
-                    _claim_sql(self._database.names, selection.kind),
-                    {
-                        "limit": limit,
-                        "lease": lease,
-                        "claimed_by": self.holder,
-                        "tick": selection.tick,
-                        "since": self._since,
-                        "account_ids": list(selection.account_ids),
-                    },
-                )
+                rows = await self._database.fetch(_claim_sql(self._database.names, selection.kind), parameters)
             except asyncio.CancelledError:
                 self._note_lost(asked)
                 raise
             except psycopg.Error as error:
+                if is_of_a_row(error):
+                    # one of many: find it by claiming them one by one
+                    if at_once == 1:
+                        await self._put_aside(selection, parameters, error)
+                    at_once = 1 if at_once > 1 else limit
+                    continue
                 if not is_passing(error):
                     raise
                 log.warning("claiming again: %s", one_line(error))
@@ -147,6 +169,18 @@ class Claims:
             if rows or self._lost_since is None:
                 return self._took([_claimed(row, asked) for row in rows])
             return await self._recover(give_up, final=True)
+
+    async def _put_aside(self, selection: Selection, parameters: Mapping[str, object], error: psycopg.Error) -> None:
+        """Leave the row that a claim of one failed on to its owner, for this run.
+
+        Raises:
+            psycopg.Error: there is no such row; the fault is another's.
+        """
+        rows = await self._database.fetch(_claim_sql(self._database.names, selection.kind, suspect=True), parameters)
+        if not rows:
+            raise error
+        log.error("account %s cannot be claimed: %s", rows[0][0], error.diag.message_primary)
+        self._set_aside.append(rows[0][0])
 
     def _note_lost(self, asked: float) -> None:
         self._lost_since = asked if self._lost_since is None else self._lost_since
@@ -183,9 +217,15 @@ class Claims:
         """When stopping: free the rows of a claim whose answer was lost, for the next tick. Returns how many."""
         if self._lost_since is None:
             return 0
-        found = await self._recover(deadline, final=False)
-        await asyncio.gather(*(self.settle(Outcome(account, Ending.GIVEN_UP)) for account in found))
-        return len(found)
+        freed = 0
+        while self._lost_since is not None:  # its commit may still be on its way
+            found = await self._recover(deadline, final=False)
+            await asyncio.gather(*(self.settle(Outcome(account, Ending.GIVEN_UP)) for account in found))
+            freed += len(found)
+            if deadline.remaining() <= _LOOK_AGAIN_SECONDS:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        return freed
 
     def _took(self, accounts: list[ClaimedAccount]) -> list[ClaimedAccount]:
         self._held.update(account.claim_seq for account in accounts)
@@ -207,34 +247,37 @@ class Claims:
             ("hand_back.sql", _hand_back_parameters([attempt.outcome for attempt in attempts])),
         ):
             if parameters["account_ids"]:
-                rows = await self._database.fetch(compose(_PACKAGE, file, self._database.names), parameters)
+                fenced = {**parameters, "claimed_by": self.holder}
+                rows = await self._database.fetch(compose(_PACKAGE, file, self._database.names), fenced)
                 written.update(row[0] for row in rows)
         missed = [attempt for attempt in attempts if attempt.outcome.account.claim_seq not in written]
-        now: dict[str, tuple[int, str]] = {}
+        now: dict[str, tuple[list[object], str]] = {}
         if missed:
             rows = await self._database.fetch(
                 compose(_PACKAGE, "fates.sql", self._database.names),
                 {"account_ids": [attempt.outcome.account.account_id for attempt in missed]},
             )
-            now = {account_id: (claim_seq, status) for account_id, claim_seq, status in rows}
+            now = {account_id: (claim, status) for account_id, *claim, status in rows}
         return [
             Fate.RECORDED
             if attempt.outcome.account.claim_seq in written
-            else _fate(attempt, now.get(attempt.outcome.account.account_id))
+            else _fate(attempt, self.holder, now.get(attempt.outcome.account.account_id))
             for attempt in attempts
         ]
 
     async def explain(self, account_id: str) -> Explanation:
         """Why an account was not claimed."""
-        return await explain(self._database, account_id, self.lease_now())
+        return await self._database.retrying(
+            lambda: explain(self._database, account_id, self.lease_now()), Deadline.after(CLAIM_RETRY_SECONDS)
+        )
 
 
-def _fate(attempt: Attempt, now: tuple[int, str] | None) -> Fate | Again:
+def _fate(attempt: Attempt, holder: str, now: tuple[list[object], str] | None) -> Fate | Again:
     """What became of an outcome that was not written, from the row as it is now."""
     if now is None:
         return Fate.LOST
-    claim_seq, status = now
-    if claim_seq != attempt.outcome.account.claim_seq:
+    claim, status = now
+    if claim != [attempt.outcome.account.claim_seq, holder]:
         return Fate.UNKNOWN if attempt.unanswered else Fate.LOST
     if status == "IN_PROGRESS":
         return Again.NOT_NOW
@@ -290,10 +333,15 @@ def _selections() -> dict[str, dict[str, str]]:
 
 
 @cache
-def _claim_sql(names: Names, kind: SelectionKind) -> sql.Composed:
+def _claim_sql(names: Names, kind: SelectionKind, *, suspect: bool = False) -> sql.Composed:
+    """The claim of one selection; with `suspect`, its places to look without its write."""
     places = {
         place: sql.SQL(text.strip()).format(**names.identifiers()) for place, text in _selections()[kind.value].items()
     }
+    if suspect:
+        looking, _ = read_sql(_PACKAGE, "claim.sql").split("\nUPDATE ", 1)
+        only_looking = sql.SQL(looking + "\n" + read_sql(_PACKAGE, "suspect.sql"))
+        return only_looking.format(**names.identifiers(), **places)
     return compose(_PACKAGE, "claim.sql", names, **places)
 
 

@@ -110,6 +110,9 @@ class _AccountPush:
             self._rejected += 1
             return Outcome(change.version, accepted=False, error=one_line(fault.detail))
         self._accepted += 1
+        if answer.status == 404:
+            # Gone already, or never there because the address is wrong: asked again when the configuration changes.
+            return Outcome(change.version, accepted=False)
         told = external_id_of(answer.body) if body is not None else None
         return Outcome(change.version, accepted=True, external_id=told)
 

@@ -74,6 +74,7 @@ class Records:
         """
         values = {
             "claim_seq": self._account.claim_seq,
+            "claimed_by": self._account.claimed_by,
             "lock_timeout": _LOCK_TIMEOUT,
             "record_ids": list(outcomes),
             "versions": [outcome.version for outcome in outcomes.values()],

@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from sync_assets.claims import Names, SettingsError
-from sync_assets.claims.names import compose, read_sql
-from sync_assets.claims.schema import check_columns, create_schema, table_exists
+from sync_assets.claims import Names
+from sync_assets.claims.names import compose
+from sync_assets.claims.schema import check_columns, check_triggers, create_schema, table_exists
 
 PACKAGE = "sync_assets.push.sql"
 
@@ -64,11 +64,4 @@ async def check_record_table(connection: psycopg.AsyncConnection[Any], names: Na
         SettingsError: names the table and each column, with what it is and what it must be.
     """
     await check_columns(connection, names.records_name, _COLUMNS)
-    found = await connection.execute(read_sql(PACKAGE, "triggers.sql").encode(), {"table": names.records_name})
-    there = {str(name) for (name,) in await found.fetchall()}
-    missing = [name for name in _TRIGGERS if name not in there]
-    if missing:  # without them no change would ever be noticed
-        raise SettingsError(
-            f"the table {names.records_name} cannot be used: no trigger {' and no trigger '.join(missing)} is at work "
-            "on it; enable it, or rename the table and let sync-assets init make a new one"
-        )
+    await check_triggers(connection, names.records_name, _TRIGGERS)

@@ -177,7 +177,7 @@ class UpstreamClient:
             passes = isinstance(error, RetryLater) and error.retry_after is None
             if pause is None or not passes or deadline.remaining() <= wait:
                 if came.of_origin:
-                    origin.failed()
+                    origin.failed(deadline)
                 raise error
             log.debug("trying again: %s", error.detail)
             earlier = came

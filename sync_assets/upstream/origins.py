@@ -9,10 +9,12 @@ from contextlib import contextmanager
 
 import httpx
 
+from sync_assets.clock import Deadline
+
 log = logging.getLogger(__name__)
 
 FAILURES_IN_A_ROW = 5
-"""Requests that must fail one after the other, each after its quick retries, before an origin is left alone."""
+"""Accounts that must fail one after the other, each after its quick retries, before an origin is left alone."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -32,6 +34,7 @@ class Origin:
         self.turns = asyncio.Semaphore(at_once)
         self.users = 0
         self.failures = 0
+        self._last: Deadline | None = None
 
     @property
     def down(self) -> bool:
@@ -41,9 +44,18 @@ class Origin:
     def answered(self) -> None:
         """It is there, whatever it said of the request."""
         self.failures = 0
+        self._last = None
 
-    def failed(self) -> None:
-        """A request came to nothing, and not by its own fault."""
+    def failed(self, account: Deadline) -> None:
+        """A request came to nothing, and not by its own fault.
+
+        Args:
+            account: whose request it was, told by its deadline. One that fails again and again counts once: it is the
+                origin that is asked about, and one account must not speak for it.
+        """
+        if account == self._last:
+            return
+        self._last = account
         self.failures += 1
         if self.failures == FAILURES_IN_A_ROW:
             log.warning(

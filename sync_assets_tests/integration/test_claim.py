@@ -309,27 +309,6 @@ def test_never_more_than_the_limit_and_the_longest_waiting_first(database_url: s
         asyncio.run(claim())
 
 
-def test_a_row_python_cannot_hold_spoils_nobody(database_url: str) -> None:
-    """P5 (T13): infinite and ancient times, and numbers of a thousand digits."""
-
-    async def claim() -> None:
-        async with claims_at(database_url) as claims:
-            accounts = {account.account_id: account for account in await claims.claim(Selection.due(TICK), 10)}
-            assert set(accounts) == {"fine", "odd"}
-            assert accounts["odd"].before.started_at == datetime(1, 1, 1, tzinfo=timezone.utc)
-            assert accounts["fine"].row["settings"] == {}
-            with pytest.raises(ValueError, match="digits"):
-                _ = accounts["odd"].row
-
-    with table_at(database_url) as table:
-        table.add("fine", "odd")
-        table.connection.execute(
-            "UPDATE sync.account_config SET started_at = '-infinity', last_success = '20000-01-01+00', "
-            "settings = ('{\"n\": ' || repeat('9', 5000) || '}')::jsonb WHERE account_id = 'odd'"
-        )
-        asyncio.run(claim())
-
-
 def test_a_lease_of_days_is_exact_in_a_session_with_a_local_zone(database_url: str) -> None:
     """T30, T7: over a clock change, with the database's zone on a local one, to the second."""
     database = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]

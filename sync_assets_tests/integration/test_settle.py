@@ -62,50 +62,6 @@ def test_failure_counts_and_keeps_the_upstreams_time(
             assert row["not_before"] == (named if expected == "kept" else retry_after)
 
 
-@pytest.mark.parametrize("ending", list(Ending))
-def test_a_run_that_lost_its_lease_writes_nothing(database_url: str, ending: Ending) -> None:
-    """P4 (T4, T20): also when both runs have one name; the row keeps the second's claim and then its outcome."""
-
-    async def run() -> None:
-        async with claims_at(database_url, "same/1") as first, claims_at(database_url, "same/1") as second:
-            [old] = await first.claim(Selection.due(TICK), 1)
-            table.age("a", seconds=61)
-            [new] = await second.claim(Selection.due(TICK), 1)
-            before = table.row("a")
-            assert await first.settle(Outcome(old, ending, "bug", "of the loser")) is Fate.LOST
-            assert table.row("a") == before
-            assert await second.settle(succeeded(new)) is Fate.RECORDED
-            before = table.row("a")
-            assert await first.settle(Outcome(old, ending, "bug", "of the loser")) is Fate.LOST
-            assert table.row("a") == before
-
-    with table_at(database_url) as table:
-        table.add("a")
-        asyncio.run(run())
-
-
-def test_a_row_deleted_or_made_again_is_a_lost_lease(database_url: str) -> None:
-    """P4 (T22, T26): no claim number repeats, so the new row is not the old one's."""
-
-    async def run() -> None:
-        async with claims_at(database_url) as claims:
-            accounts = {account.account_id: account for account in await claims.claim(Selection.due(TICK), 10)}
-            table.connection.execute("DELETE FROM sync.account_config WHERE account_id IN ('gone', 'again')")
-            table.add("again")
-            fates = await asyncio.gather(*(claims.settle(succeeded(account)) for account in accounts.values()))
-            assert dict(zip(accounts, fates, strict=True)) == {
-                "stays": Fate.RECORDED,
-                "gone": Fate.LOST,
-                "again": Fate.LOST,
-            }
-            [again] = await claims.claim(Selection.due(TICK), 10)
-            assert again.claim_seq > max(account.claim_seq for account in accounts.values())
-
-    with table_at(database_url) as table:
-        table.add("stays", "gone", "again")
-        asyncio.run(run())
-
-
 def _state(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("status", "last_tick", "started_at", "claimed_generation", "failures")}
 

@@ -4,20 +4,24 @@
 -- SKIP LOCKED: a plain UPDATE stalls behind one locked row, and two of them can deadlock in opposite orders.
 -- MATERIALIZED: a LIMIT in a plain subquery can run again after a conflict and claim more than it says.
 -- Each place has its own partial index and its own LIMIT, so that each finds rows nobody else has locked.
+-- set_aside: rows that could not be claimed, for a trigger of their owner's or a value, and must not stop the others.
 WITH free AS MATERIALIZED (       -- nobody works them, and they wait for nothing
     SELECT {key} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
     FROM {table}
     WHERE {enabled} AND status <> 'IN_PROGRESS' AND {waits_for_nothing} AND {selected}
+        AND {key} <> ALL(%(set_aside)s::text[])
     ORDER BY {oldest} LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 ), waited AS MATERIALIZED (       -- the time they waited for has come
     SELECT {key} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
     FROM {table}
     WHERE {enabled} AND status <> 'IN_PROGRESS' AND {has_waited} AND {selected}
+        AND {key} <> ALL(%(set_aside)s::text[])
     ORDER BY greatest(next_attempt_at, not_before) LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
-), stalled AS MATERIALIZED (      -- their run broke its promise: it is dead
+), stalled AS MATERIALIZED (      -- their run broke its promise: it is dead. This one is not, whatever it holds
     SELECT {key} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
     FROM {table}
-    WHERE {enabled} AND status = 'IN_PROGRESS' AND {selected_stalled}
+    WHERE {enabled} AND status = 'IN_PROGRESS' AND {selected_stalled} AND claimed_by IS DISTINCT FROM %(claimed_by)s
+        AND {key} <> ALL(%(set_aside)s::text[])
         AND (started_at AT TIME ZONE 'UTC') + coalesce(lease, '0') < (now() AT TIME ZONE 'UTC')  -- what the index has
         AND (started_at AT TIME ZONE 'UTC') + coalesce(lease, make_interval(secs => %(lease)s))  -- what is meant
             < (now() AT TIME ZONE 'UTC')
@@ -35,7 +39,7 @@ SET status = 'IN_PROGRESS',
     last_tick = greatest(account.last_tick, %(tick)s::timestamptz),  -- null (no tick) changes nothing
     claimed_generation = account.generation,
     -- a takeover counts as a failure of the run that died
-    failures = account.failures + (account.status = 'IN_PROGRESS')::integer,
+    failures = least(account.failures, 2147483646) + (account.status = 'IN_PROGRESS')::integer,
     error_kind = CASE WHEN account.status = 'IN_PROGRESS' THEN 'crashed' ELSE account.error_kind END,
     last_error = CASE WHEN account.status = 'IN_PROGRESS'
         THEN format('taken over from %%s, which claimed it at %%s UTC and never settled it', account.claimed_by,
@@ -51,5 +55,5 @@ WHERE account.{key} = chosen.account_id
                 < (now() AT TIME ZONE 'UTC'))
 RETURNING account.{key}, account.claim_seq, account.claimed_generation, account.claimed_by, account.started_at,
     extract(epoch FROM account.lease)::float8,
-    to_jsonb(account)::text,      -- as text: one undecodable row must spoil itself only
+    to_json(account)::text,       -- as text, and no jsonb: one row that cannot be read must spoil itself only
     chosen.status, chosen.started_at, chosen.last_tick, chosen.claimed_generation, chosen.claimed_by, chosen.error_kind

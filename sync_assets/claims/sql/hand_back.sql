@@ -9,7 +9,8 @@ WITH outcome AS MATERIALIZED (
 ), held AS MATERIALIZED (
     SELECT account.{key} AS account_id
     FROM {table} AS account JOIN outcome ON outcome.account_id = account.{key}
-    WHERE account.claim_seq = outcome.claim_seq AND account.status = 'IN_PROGRESS'
+    WHERE account.claim_seq = outcome.claim_seq AND account.claimed_by = %(claimed_by)s
+        AND account.status = 'IN_PROGRESS'
     ORDER BY account.{key} FOR NO KEY UPDATE OF account SKIP LOCKED
 )
 UPDATE {table} AS account
@@ -20,5 +21,6 @@ SET status = outcome.status,
         CASE WHEN outcome.given_up THEN account.claimed_generation ELSE outcome.claimed_generation END
 FROM outcome JOIN held USING (account_id)
 WHERE account.{key} = outcome.account_id
-    AND account.claim_seq = outcome.claim_seq AND account.status = 'IN_PROGRESS'  -- the fence
+    AND account.claim_seq = outcome.claim_seq AND account.claimed_by = %(claimed_by)s
+    AND account.status = 'IN_PROGRESS'  -- the fence
 RETURNING account.claim_seq

@@ -34,7 +34,8 @@ ALTER SEQUENCE {claim_seq} OWNED BY {table}.claim_seq;
 ALTER SEQUENCE {generation_seq} OWNED BY {table}.generation;
 
 -- One index for each way of being due (claim.sql): an OR over all of them could use none.
-CREATE INDEX {free_index} ON {table} (coalesce(last_tick, '-infinity'), started_at NULLS FIRST)
+-- Of one tick, those that fail go last: they must not take an upstream's patience from the others at every tick.
+CREATE INDEX {free_index} ON {table} (coalesce(last_tick, '-infinity'), (failures > 0), started_at NULLS FIRST)
     WHERE {enabled} AND status <> 'IN_PROGRESS' AND next_attempt_at IS NULL AND not_before IS NULL;
 CREATE INDEX {waiting_index} ON {table} (greatest(next_attempt_at, not_before))
     WHERE {enabled} AND status <> 'IN_PROGRESS' AND (next_attempt_at IS NOT NULL OR not_before IS NOT NULL);

@@ -10,7 +10,7 @@ coalesce(last_tick, '-infinity') < %(tick)s::timestamptz
 --   selected_stalled: whatever its tick and our backoff, but never before the upstream's time
 (not_before IS NULL OR not_before <= now())
 --   oldest
-coalesce(last_tick, '-infinity'), started_at NULLS FIRST
+coalesce(last_tick, '-infinity'), (failures > 0), started_at NULLS FIRST
 
 -- all: by hand, everything, once in this run (or stamped by a clock that has been set back since).
 --   waits_for_nothing

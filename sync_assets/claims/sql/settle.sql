@@ -7,13 +7,14 @@ WITH outcome AS MATERIALIZED (
 ), held AS MATERIALIZED (         -- in key order, and past what others hold: no deadlock, nobody waits for one row
     SELECT account.{key} AS account_id
     FROM {table} AS account JOIN outcome ON outcome.account_id = account.{key}
-    WHERE account.claim_seq = outcome.claim_seq AND account.status = 'IN_PROGRESS'
+    WHERE account.claim_seq = outcome.claim_seq AND account.claimed_by = %(claimed_by)s
+        AND account.status = 'IN_PROGRESS'
     ORDER BY account.{key} FOR NO KEY UPDATE OF account SKIP LOCKED
 )
 UPDATE {table} AS account
 SET status = CASE WHEN outcome.succeeded THEN 'IDLE' ELSE 'FAILED' END,
     last_success = CASE WHEN outcome.succeeded THEN now() ELSE account.last_success END,
-    failures = CASE WHEN outcome.succeeded THEN 0 ELSE account.failures + 1 END,
+    failures = CASE WHEN outcome.succeeded THEN 0 ELSE least(account.failures, 2147483646) + 1 END,
     error_kind = outcome.error_kind,
     last_error = outcome.error,
     next_attempt_at = now() + make_interval(secs => outcome.backoff),
@@ -22,5 +23,8 @@ SET status = CASE WHEN outcome.succeeded THEN 'IDLE' ELSE 'FAILED' END,
             account.not_before) END
 FROM outcome JOIN held USING (account_id)
 WHERE account.{key} = outcome.account_id
-    AND account.claim_seq = outcome.claim_seq AND account.status = 'IN_PROGRESS'  -- the fence
+    -- The fence. The number alone would do, but for a server that lost its last commits in a crash or a failover and
+    -- gives the same numbers again: the holder's name has a nonce of its process.
+    AND account.claim_seq = outcome.claim_seq AND account.claimed_by = %(claimed_by)s
+    AND account.status = 'IN_PROGRESS'
 RETURNING account.claim_seq

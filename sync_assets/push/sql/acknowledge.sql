@@ -4,7 +4,8 @@ WITH patience AS MATERIALIZED (   -- for this statement only: the fence may wait
 ), fence AS MATERIALIZED (        -- held, not looked at: nobody can take the account over until this is committed
     SELECT FROM {table} AS account
     WHERE account.{key} = %(account_id)s
-        AND account.claim_seq = %(claim_seq)s AND account.status = 'IN_PROGRESS'
+        AND account.claim_seq = %(claim_seq)s AND account.claimed_by = %(claimed_by)s
+        AND account.status = 'IN_PROGRESS'
         AND EXISTS (SELECT FROM patience)
     FOR SHARE OF account
 ), outcome AS MATERIALIZED (
