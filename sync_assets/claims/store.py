@@ -222,7 +222,7 @@ class Claims:
             found = await self._recover(deadline, final=False)
             await asyncio.gather(*(self.settle(Outcome(account, Ending.GIVEN_UP)) for account in found))
             freed += len(found)
-            if deadline.remaining() <= _LOOK_AGAIN_SECONDS:
+            if self._lost_since is None or deadline.remaining() <= _LOOK_AGAIN_SECONDS:
                 break
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         return freed
