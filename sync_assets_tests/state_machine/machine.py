@@ -189,13 +189,6 @@ class ClaimsMachine(RuleBasedStateMachine):
         """The one before is gone, or frozen: its claims are settled late, if at all."""
         self.runs[slot] = self.new_run(lease)
 
-    def run_in(self, slot: int) -> Run:
-        """The run that claims: another, when this one has let a lease of its own run out and might meet itself."""
-        run = self.runs[slot]
-        if any(row.claimed_by == run.claims.holder and self.model.stalled(row) for row in self.model.rows.values()):
-            self.runs[slot] = self.new_run(run.lease)
-        return self.runs[slot]
-
     def selection(self, kind: SelectionKind, tick: int, account_id: str) -> Selection:
         if kind is SelectionKind.DUE:
             self.tick = max(self.tick, self.tick + tick)
@@ -235,9 +228,9 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @rule(target=held, slot=_slots, kind=_kinds, tick=_ticks, account_id=_accounts, limit=_limits)
     def claim(self, slot: int, kind: SelectionKind, tick: int, account_id: str, limit: int) -> Any:
-        run, selection = self.run_in(slot), self.selection(kind, tick, account_id)
+        run, selection = self.runs[slot], self.selection(kind, tick, account_id)
         self.step()
-        expected = self.model.claimable(selection, run.since)
+        expected = self.model.claimable(selection, run)
         accounts = self.world.run(run.claims.claim(selection, limit))
         before = self.claimed(run, selection, {a.account_id: a.claim_seq for a in accounts}, expected, limit)
         return multiple(*(self.keep(run, account, before[account.account_id]) for account in accounts))
@@ -245,9 +238,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     @rule(target=held, slot=_slots, kind=_kinds, limit=_limits, committed=st.booleans())
     def claim_unanswered(self, slot: int, kind: SelectionKind, limit: int, committed: bool) -> Any:
         """The answer is lost, before or after the commit; the run must find what it has."""
-        run, selection = self.run_in(slot), self.selection(kind, 1, ACCOUNTS[1])
+        run, selection = self.runs[slot], self.selection(kind, 1, ACCOUNTS[1])
         self.step()
-        expected = self.model.claimable(selection, run.since)
+        expected = self.model.claimable(selection, run)
         with self.world.answer_to_claim_lost(run, Lost("cut"), committed=committed):
             accounts = self.world.run(run.claims.claim(selection, limit))
         assert {account.answer_lost for account in accounts} <= {committed}
@@ -257,9 +250,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     @rule(slot=_slots, kind=_kinds, lease=_leases)
     def stopped_while_claiming(self, slot: int, kind: SelectionKind, lease: float) -> None:
         """SIGTERM during the claim's commit: what it has claimed is free again, unworked, for the next tick."""
-        run, selection = self.run_in(slot), self.selection(kind, 1, ACCOUNTS[2])
+        run, selection = self.runs[slot], self.selection(kind, 1, ACCOUNTS[2])
         self.step()
-        expected = self.model.claimable(selection, run.since)
+        expected = self.model.claimable(selection, run)
 
         async def claim_and_stop() -> int:
             try:
@@ -358,7 +351,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             self.settle_all([(claim, how)])
             return claim
         self.step()
-        other, mine = self.run_in(slot), Selection.accounts([account_id])
+        other, mine = self.runs[slot], Selection.accounts([account_id])
         first = True
 
         async def write(own: Any, attempts: Any) -> Any:
@@ -373,7 +366,7 @@ class ClaimsMachine(RuleBasedStateMachine):
                 self.delete_or_add(account_id)
             if then == "claimed":
                 self.step()
-                expected = self.model.claimable(mine, other.since)
+                expected = self.model.claimable(mine, other)
                 accounts = await other.claims.claim(mine, 1)
                 before = self.claimed(other, mine, {a.account_id: a.claim_seq for a in accounts}, expected, 1)
                 for account in accounts:  # nobody will settle it: this one is taken over some day

@@ -109,12 +109,15 @@ class Model:
             return once and not backing_off
         return once and row.generation > row.claimed_generation
 
-    def claimable(self, selection: Selection, since: float) -> set[str]:
-        """What a claim without a limit gets."""
+    def claimable(self, selection: Selection, run: Run) -> set[str]:
+        """What a claim of this run without a limit gets."""
         return {
             account_id
             for account_id, row in self.rows.items()
-            if account_id != self.locked and self.eligible(row) and self.selected(account_id, row, selection, since)
+            if account_id != self.locked
+            and self.eligible(row)
+            and self.selected(account_id, row, selection, run.since)
+            and not (self.stalled(row) and row.claimed_by == run.claims.holder)  # never from itself
         }
 
     def claim(self, account_id: str, claim_seq: int, run: Run, tick: datetime | None) -> Row:
