@@ -13,7 +13,7 @@ from sync_assets.claims import Selection, SelectionKind
 from sync_assets_tests.claim_statement import claim_statement
 from sync_assets_tests.claims_rig import TICK, Table, table_at
 
-ROWS, DUE, LIMIT = 200_000, 2_000, 20
+ROWS, DUE, LIMIT = 1_000_000, 10_000, 20
 _PAGES_PER_ACCOUNT = 60
 """Pages touched for each account that is claimed: the row, and an entry in each index that it moves to."""
 
@@ -32,7 +32,7 @@ def _explained(table: Table, url: str, selection: Selection) -> tuple[str, int, 
 
 @pytest.mark.timeout(180)
 def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_url: str) -> None:
-    """P1: 200,000 accounts, 1 % due; then the same after the due ones were worked ten times under an old snapshot."""
+    """P1: a million accounts, 1 % due; then the same after the due ones were worked ten times under an old snapshot."""
     due, changed = Selection.due(TICK), Selection.changed()
     with table_at(database_url) as table, psycopg.connect(database_url) as reporter:
         table.connection.execute(
@@ -64,7 +64,7 @@ def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_
         reporter.execute("SELECT count(*) FROM sync.account_config")  # from now on no dead row can be removed
         worked = 0
         for n in range(10):
-            # as a claim and a settle do, for 200 of the due: out of the index, and in again further on
+            # as a claim and a settle do, for a thousand of the due: out of the index, and in again further on
             for change in (
                 sql.SQL("status = 'IN_PROGRESS', started_at = now(), lease = '60 s'"),
                 sql.SQL("status = 'IDLE', last_tick = last_tick + interval '1 second'"),
