@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from sync_assets.local.embedded import EmbeddedPostgres
+from sync_assets_tests.claims_rig import Table, table_at
 from sync_assets_tests.postgres import PostgresServer, make_server_folder, remove_server_folder
+from sync_assets_tests.recording_upstream import RecordingUpstream
 
 _GIVEN_SERVER = os.environ.get("SYNC_TEST_DATABASE_URL")
 _FOLDER = pytest.StashKey[Path]()
@@ -65,6 +67,20 @@ def database_url(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a new database with our empty tables in it."""
     with postgres_server.database(postgres_server.template()) as url:
         yield url
+
+
+@pytest.fixture
+def table(database_url: str) -> Iterator[Table]:
+    """The account table in the test's database, as its owner sees it."""
+    with table_at(database_url) as table:
+        yield table
+
+
+@pytest.fixture
+def upstream() -> Iterator[RecordingUpstream]:
+    """An upstream of the test's own."""
+    with RecordingUpstream() as upstream:
+        yield upstream
 
 
 @pytest.fixture(autouse=True)

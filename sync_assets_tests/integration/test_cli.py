@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import psycopg
 import pytest
 
-from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.claims_rig import Table
 from sync_assets_tests.recording_upstream import RecordingUpstream
 
 PATIENCE = 60
@@ -34,20 +34,8 @@ def _cli(environment: Mapping[str, str], *arguments: str) -> subprocess.Complete
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
 def environment(database_url: str, upstream: RecordingUpstream) -> dict[str, str]:
     return {"SYNC_DATABASE_URL": database_url, "SYNC_UPSTREAM_URL": upstream.url}
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def _add(table: Table, *accounts: str) -> None:

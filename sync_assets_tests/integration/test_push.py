@@ -17,12 +17,6 @@ from sync_assets_tests.recording_upstream import RecordingUpstream
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as server:
-        yield server
-
-
-@pytest.fixture
 def records(database_url: str) -> Iterator[Records]:
     with records_at(database_url) as table:
         yield table

@@ -19,7 +19,7 @@ from sync_assets.clock import Deadline
 from sync_assets.runner import RunOptions, Summary
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
-from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, claims_at, ids, succeeded, table_at
+from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, claims_at, ids, succeeded
 from sync_assets_tests.dagster_rig import add_accounts
 from sync_assets_tests.push_rig import Pushing
 from sync_assets_tests.recording_upstream import RecordingUpstream
@@ -31,12 +31,6 @@ def upstream(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingUpstream]:
     monkeypatch.setenv("SYNC_SECRET_TEST", "s3cret")
     with RecordingUpstream() as upstream:
         yield upstream
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def _push(url: str, upstream_url: str | None, selection: Selection | None = None, **settings: float) -> Summary:

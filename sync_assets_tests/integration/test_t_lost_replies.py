@@ -24,12 +24,6 @@ ACCOUNTS = [f"a{n}" for n in range(6)]
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
 def table(database_url: str) -> Iterator[Table]:
     with table_at(database_url) as table:
         add_accounts(table, *ACCOUNTS)

@@ -8,7 +8,7 @@ import re
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import TypeVar
@@ -29,12 +29,6 @@ from sync_assets.upstream import (
 from sync_assets_tests.recording_upstream import PATIENCE, RecordingUpstream
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as server:
-        yield server
 
 
 def with_client(work: Callable[[UpstreamClient], Awaitable[T]], request_timeout: float = PATIENCE) -> T:

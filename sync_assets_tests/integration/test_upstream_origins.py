@@ -31,12 +31,6 @@ Ask = Callable[..., Awaitable[SyncError | None]]
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as server:
-        yield server
-
-
-@pytest.fixture
 def nobody() -> Iterator[str]:
     """Where nobody answers, nor ever will: bound and not listening."""
     with socket.socket() as taken:

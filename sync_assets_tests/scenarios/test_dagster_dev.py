@@ -46,12 +46,6 @@ def dev(
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
 def table(accounts_url: str) -> Iterator[Table]:
     """The accounts' table, emptied: one `dagster dev` serves all tests here."""
     with table_at(accounts_url) as table:

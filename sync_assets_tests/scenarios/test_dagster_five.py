@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 
-from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.claims_rig import Table
 from sync_assets_tests.dagster_rig import DagsterHome, RunProcess, add_accounts, change_records, wait_for
 from sync_assets_tests.postgres import PostgresServer
 from sync_assets_tests.recording_upstream import RecordingUpstream, assert_no_overlap
@@ -30,12 +30,6 @@ def dagster_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
 def home(tmp_path: Path, dagster_url: str, database_url: str, upstream: RecordingUpstream) -> DagsterHome:
     return DagsterHome(
         tmp_path / "dagster",
@@ -48,12 +42,6 @@ def home(tmp_path: Path, dagster_url: str, database_url: str, upstream: Recordin
 def instance(home: DagsterHome) -> Iterator[DagsterInstance]:
     with home.instance() as instance:
         yield instance
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def claimed(run: RunProcess) -> int:

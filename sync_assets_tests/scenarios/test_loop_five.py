@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 
-import pytest
-
-from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, table_at
+from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table
 from sync_assets_tests.loop_process import LoopProcess, wait_until
 from sync_assets_tests.recording_upstream import RecordingUpstream, assert_no_overlap
-
-
-@pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def _add(table: Table, *accounts: str) -> None:

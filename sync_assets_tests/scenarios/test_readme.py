@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -34,18 +33,6 @@ def _blocks(language: str, heading: str) -> list[str]:
     """The code blocks of a language below a heading."""
     section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
-
-
-@pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 @pytest.fixture

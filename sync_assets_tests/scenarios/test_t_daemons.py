@@ -16,7 +16,7 @@ from types import TracebackType
 import pytest
 from dagster import DagsterInstance
 
-from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.claims_rig import Table
 from sync_assets_tests.dagster_rig import LOCATION, PATIENCE, DagsterHome, add_accounts, wait_for
 from sync_assets_tests.postgres import PostgresServer
 from sync_assets_tests.recording_upstream import RecordingUpstream, assert_no_overlap
@@ -71,12 +71,6 @@ class Daemon:
 
 
 @pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
 def home(
     tmp_path: Path, postgres_server: PostgresServer, database_url: str, upstream: RecordingUpstream
 ) -> Iterator[DagsterHome]:
@@ -93,12 +87,6 @@ def home(
                 "SYNC_AUTOSTART": "1",
             },
         )
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def _workers(instance: DagsterInstance) -> list[int]:

@@ -6,31 +6,18 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, table_at
+from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table
 from sync_assets_tests.dagster_rig import add_accounts
 from sync_assets_tests.loop_process import LoopProcess, wait_until
 from sync_assets_tests.recording_upstream import RecordingUpstream, assert_no_overlap
 
 LEASE = 15 * 60 + 120
 """Of a schedule every quarter of an hour, with which the README promises recovery within 30 min of the claim."""
-
-
-@pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def _blocked(table: Table) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.claims_rig import Table
 from sync_assets_tests.dagster_rig import add_accounts
 from sync_assets_tests.loop_process import LoopProcess, wait_until
 from sync_assets_tests.recording_upstream import RecordingUpstream
@@ -45,18 +44,6 @@ datetime.datetime = _Wrong
 """
 
 _CLOCKS = "import datetime, time; print(time.time(), datetime.datetime.now(datetime.timezone.utc).timestamp())"
-
-
-@pytest.fixture
-def upstream() -> Iterator[RecordingUpstream]:
-    with RecordingUpstream() as upstream:
-        yield upstream
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def _set_clock(how: str, off: int, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from sync_assets.defs import build_sync_definitions
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
 from sync_assets.upstream import Rejected, UpstreamClient
-from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.claims_rig import Table
 from sync_assets_tests.recording_upstream import PATIENCE, RecordingUpstream
 from sync_assets_tests.security.worker_role import GRANTS, Worker, worker_of
 
@@ -52,12 +52,6 @@ class Canary:
         }.items():
             at = text.find(value)
             assert at < 0, f"{name} is in {where}: …{text[max(at - 200, 0) : at + 50]}…"
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 @pytest.fixture

@@ -11,17 +11,11 @@ import pytest
 from sync_assets.claims import Claims, Database, Selection, SettingsError, Verdict
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, RunReport, SyncSettings, changed_accounts, run_blocking
-from sync_assets_tests.claims_rig import TICK, Table, table_at
+from sync_assets_tests.claims_rig import TICK, Table
 from sync_assets_tests.recording_upstream import RecordingUpstream
 from sync_assets_tests.security.worker_role import GRANTS, Worker, worker_of
 
 OWNERS = {"account_id", "enabled", "base_url", "secret_ref", "settings", "data", "deleted_at", "record_id", "version"}
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 @pytest.fixture

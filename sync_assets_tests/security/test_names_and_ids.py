@@ -16,7 +16,7 @@ from psycopg import sql
 from sync_assets.claims import Names, Selection, SettingsError
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, changed_accounts, create_tables, run_blocking
-from sync_assets_tests.claims_rig import TICK, Table, table_at
+from sync_assets_tests.claims_rig import TICK, Table
 from sync_assets_tests.recording_upstream import PATIENCE, RecordingUpstream
 
 ODD = [
@@ -63,12 +63,6 @@ ODD = [
 def upstream() -> Iterator[RecordingUpstream]:
     with RecordingUpstream() as server:
         yield server
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def sync(url: str, upstream: RecordingUpstream, selection: Selection, names: Names | None = None) -> str:

@@ -14,7 +14,7 @@ import pytest
 from sync_assets.claims import Selection
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, run_blocking
-from sync_assets_tests.claims_rig import Table, table_at
+from sync_assets_tests.claims_rig import Table
 from sync_assets_tests.recording_upstream import RecordingUpstream
 
 
@@ -22,12 +22,6 @@ from sync_assets_tests.recording_upstream import RecordingUpstream
 def upstream() -> Iterator[RecordingUpstream]:
     with RecordingUpstream() as server:
         yield server
-
-
-@pytest.fixture
-def table(database_url: str) -> Iterator[Table]:
-    with table_at(database_url) as table:
-        yield table
 
 
 def add(table: Table, accounts: dict[str, dict[str, str]]) -> None:
