@@ -18,8 +18,8 @@ help: ## show this list
 run: $(INSTALLED) ## from here to a finished sync of the demo's accounts
 	@$(BIN)/sync-assets demo run
 
-dev: $(INSTALLED) ## the demo under the Dagster UI, with schedule and sensor on
-	@$(BIN)/sync-assets dev
+dev: $(INSTALLED) ## the demo under the Dagster UI, with schedule and sensor on (PORT=3001)
+	@$(BIN)/sync-assets dev$(if $(PORT), --port $(PORT))
 
 test: $(INSTALLED) ## every test that needs nothing but Python and make
 	@$(BIN)/pytest -n auto --dist loadgroup
@@ -54,7 +54,7 @@ check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 setup: $(INSTALLED) ## install everything into .venv
 
 clean: ## remove the environment, the demo's data and every cache
-	rm -rf .venv .sync-assets .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .sync-assets .dagster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml requirements.txt

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from types import FrameType
 
-from sync_assets.accounts_database import accounts_database
+from sync_assets.accounts_database import accounts_database, local_folder
 from sync_assets.claims import DatabaseUnavailable, Names, Selection, SettingsError, Verdict
 from sync_assets.demo import Demo
 from sync_assets.local.embedded import EmbeddedPostgresError
 from sync_assets.results import Results
-from sync_assets.settings import Settings
+from sync_assets.settings import Settings, unknown_settings
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import (
     ClaimSettings,
@@ -44,7 +44,8 @@ exit codes:
   3    the database cannot be reached, or the embedded one cannot start
   130  stopped by Ctrl-C (143: by SIGTERM), with every account handed back
 
-settings come from the environment: SYNC_DATABASE_URL (without it, a Postgres of its own), SYNC_UPSTREAM_URL,
+settings come from the environment: SYNC_DATABASE_URL (without it, a Postgres of its own in SYNC_LOCAL_DIR),
+SYNC_SENSOR_SECONDS and SYNC_AUTOSTART (for dev), SYNC_UPSTREAM_URL,
 SYNC_SCHEDULE, SYNC_TIMEZONE, SYNC_LEASE_SECONDS, SYNC_ACCOUNT_TIMEOUT_SECONDS, SYNC_CONCURRENCY,
 SYNC_ALLOW_PRIVATE_UPSTREAMS
 """
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # each dead connection; the fault itself is told by us
+    for name in unknown_settings():
+        print(f"sync-assets: {name} is not a setting and is ignored (a typo? see sync-assets --help)", file=sys.stderr)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -153,6 +156,8 @@ def _run(options: argparse.Namespace) -> int:
     claim_settings, sync_settings = _settings(options)
     selection = Selection.all() if options.account is None else Selection.accounts([options.account])
     results = Results()
+    if not claim_settings.database_url:
+        print(f"SYNC_DATABASE_URL is not set: using the Postgres of its own in {local_folder()}", file=sys.stderr)
     with accounts_database(claim_settings) as found, _stopped_by_signals() as stopped:
         report = run_blocking(
             found,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,12 +30,14 @@ from sync_assets.local.demo_upstream import DemoUpstream
 from sync_assets.local.embedded import EmbeddedPostgres
 from sync_assets.results import Line, print_plain, shortened, show_lines
 from sync_assets.runner import Summary
-from sync_assets.sync_run import ClaimSettings, blocking, create_tables
+from sync_assets.settings import Settings
+from sync_assets.sync_run import ClaimSettings, SyncSettings, blocking, check_limits, create_tables
 
 _DAGSTER_DATABASE = "dagster"
 _MODULE = "sync_assets.definitions"
 _JOB = "sync_accounts_job"
 _LOOK_SECONDS = 0.3
+DEMO_SCHEDULE = "* * * * *"
 
 _OUTCOMES = {"IDLE": "succeeded", "FAILED": "failed", "IN_PROGRESS": "in progress"}
 
@@ -67,6 +70,7 @@ class Demo:
             The exit code: 0 when the run succeeded, also when some accounts failed.
         """
         _refuse_given_database("demo run")
+        _check_settings()
         with self._place(autostart=False) as place:
             with psycopg.connect(place.accounts_url, autocommit=True) as accounts:
                 began = _now(accounts)
@@ -91,6 +95,8 @@ class Demo:
         Returns:
             The exit code of `dagster dev`.
         """
+        _check_settings()
+        _check_port(host, port)
         with self._dev_environment() as environment:
             command = [sys.executable, "-m", "dagster", "dev", "-m", _MODULE, "--host", host, "--port", str(port)]
             print_plain(f"Dagster starts at http://{host}:{port} (Ctrl-C ends it)")
@@ -120,7 +126,7 @@ class Demo:
                     **upstream.environment,
                     **_dagster_environment(server, folder),
                     "SYNC_LOCAL_DIR": str(folder),
-                    "SYNC_SCHEDULE": os.environ.get("SYNC_SCHEDULE") or "* * * * *",
+                    "SYNC_SCHEDULE": os.environ.get("SYNC_SCHEDULE") or DEMO_SCHEDULE,
                     "SYNC_AUTOSTART": os.environ.get("SYNC_AUTOSTART") or str(int(autostart)),
                 }
                 yield _Place(url, environment, folder / "demo-run.log")
@@ -185,6 +191,48 @@ def _summary(lines: list[Line], seconds: float) -> str:
     summary.succeeded = sum(line.outcome == "succeeded" for line in lines)
     summary.failed = sum(line.outcome == "failed" for line in lines)
     return str(summary)
+
+
+def _check_settings() -> None:
+    """Refuse what Dagster's processes would each refuse for themselves, in the middle of a log.
+
+    Raises:
+        SettingsError: a setting cannot be used.
+        DatabaseUnavailable: the database that was given cannot be reached.
+    """
+    settings = Settings.from_environment()
+    schedule = os.environ.get("SYNC_SCHEDULE") or DEMO_SCHEDULE
+    claims = ClaimSettings(settings.database_url, Names(), schedule, settings.timezone, settings.lease_seconds)
+    check_limits(
+        claims,
+        SyncSettings(concurrency=settings.concurrency, account_timeout_seconds=settings.account_timeout_seconds),
+    )
+    if settings.database_url:
+        blocking(_reach(settings.database_url))
+
+
+async def _reach(url: str) -> None:
+    async with Database(url, max_connections=1):
+        pass
+
+
+def _check_port(host: str, port: int) -> None:
+    """Dagster would go on without its UI.
+
+    Raises:
+        SettingsError: somebody else listens there, or it is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no port"
+        raise SettingsError(
+            f"Dagster's UI cannot listen at {host}:{port} ({why}); choose another: "
+            f"sync-assets dev --port {port % 65535 + 1}"
+        ) from None
 
 
 def _refuse_given_database(command: str) -> None:

@@ -54,7 +54,7 @@ class Results:
             print_plain(str(explanation))
         print_plain(str(report.summary))
         if report.summary.claimed == 0 and not report.not_claimed:
-            print_plain("nothing to do: no account is free to be claimed")
+            print_plain("nothing to do: no account is enabled, free and not waiting; or there is none at all")
 
 
 def show_lines(lines: Sequence[Line], more: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from sync_assets.claims import SettingsError
 
@@ -66,6 +66,20 @@ class Settings:
             upstream_url=_text(variables, "SYNC_UPSTREAM_URL", unset.upstream_url),
             allow_private_upstreams=_switch(variables, "SYNC_ALLOW_PRIVATE_UPSTREAMS", unset.allow_private_upstreams),
         )
+
+
+def unknown_settings(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Variables that look like settings and are none: somebody has mistyped one.
+
+    Args:
+        environ: where to look; this process's environment when not given.
+    """
+    known = {f"SYNC_{field.name.upper()}" for field in fields(Settings)} | {"SYNC_LOCAL_DIR"}
+    others = ("SYNC_SECRET_", "SYNC_TEST_")
+    variables = os.environ if environ is None else environ
+    return sorted(
+        name for name in variables if name.startswith("SYNC_") and name not in known and not name.startswith(others)
+    )
 
 
 def _text(variables: Mapping[str, str], name: str, unset: str) -> str:

@@ -162,17 +162,37 @@ class Database:
     async def __aexit__(self, *exc: object) -> None:
         await self._pool.close()
 
+    def _refuse_misread(self) -> None:
+        """Refuse what libpq would take apart at the wrong place: its errors then quote pieces of the password."""
+        scheme, found, rest = self._url.partition("://")
+        if not found:
+            return
+        if "+" in scheme:
+            raise SettingsError(
+                "the database URL (SYNC_DATABASE_URL) names a driver, as SQLAlchemy's do; expected postgresql://…"
+            )
+        authority, _, path = rest.partition("?")[0].partition("/")
+        if authority.count("@") > 1 or "@" in path:
+            raise SettingsError(
+                "the database URL (SYNC_DATABASE_URL) has a user or password in it that cannot be told from the rest; "
+                "percent-encode @ / : ? and # in them (%40 %2F %3A %3F %23)"
+            )
+
     async def _try_once(self) -> None:
         """One plain connection first: the pool would try on for its whole timeout and then not say why it failed."""
+        self._refuse_misread()
         try:
             connection = await psycopg.AsyncConnection.connect(self._url, connect_timeout=CONNECT_TIMEOUT_SECONDS)
         except psycopg.ProgrammingError:
             # libpq quotes the string it could not read, password and all
             raise SettingsError(
-                "the database URL cannot be read; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+                "the database URL (SYNC_DATABASE_URL) cannot be read; expected "
+                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
             ) from None
         except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(f"cannot connect to the accounts' database: {one_line(error)}") from None
+            raise DatabaseUnavailable(
+                f"cannot connect to the accounts' database (SYNC_DATABASE_URL): {one_line(error)}"
+            ) from None
         await connection.close()
 
     @asynccontextmanager

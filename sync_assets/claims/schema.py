@@ -91,7 +91,9 @@ async def check_columns(connection: psycopg.AsyncConnection[Any], table: str, ex
         SettingsError: names the table and each column, with what it is and what it must be.
     """
     if not await table_exists(connection, table):
-        raise SettingsError(f"there is no table {table} in this database; create it with: sync-assets init")
+        raise SettingsError(
+            f"there is no table {table} in this database; create it with: sync-assets init (and the same names)"
+        )
     found = await connection.execute(read_sql(_PACKAGE, "columns.sql").encode(), {"table": table})
     actual = {str(name): str(kind) for name, kind in await found.fetchall()}
     wrong = [f"{name} is missing (expected {kind})" for name, kind in expected.items() if name not in actual]

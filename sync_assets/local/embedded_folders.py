@@ -51,9 +51,11 @@ class Folders:
 
     def majors(self) -> set[int]:
         """The major versions of which there is data."""
-        return {
-            int(path.name) for path in self.home.iterdir() if path.name.isdigit() and (path / "PG_VERSION").exists()
-        }
+        return _majors(self.home)
+
+
+def _majors(home: Path) -> set[int]:
+    return {int(path.name) for path in home.iterdir() if path.name.isdigit() and (path / "PG_VERSION").exists()}
 
 
 def prepare_folders(folder: Path, user: ServerUser) -> Folders:
@@ -64,7 +66,8 @@ def prepare_folders(folder: Path, user: ServerUser) -> Folders:
     """
     wanted = folder.resolve()
     home = _own_folder(wanted, parents=True)
-    if not user.can_enter(home):
+    # where data lies already, there it stays: a second, empty cluster would look like the loss of the first
+    if not _majors(home) and not user.can_enter(home):
         home = _own_folder(shared_folder() / _short_hash(wanted))
         with suppress(FileExistsError):  # for the person who looks for the data
             (wanted / "server").symlink_to(home)

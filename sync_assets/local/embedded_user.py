@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,8 +59,16 @@ class ServerUser:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether this user can enter the folder and everything above it."""
-        return not self.other or self._does(["/bin/sh", "-c", 'cd -- "$1"', "sh", os.fspath(folder)])
+        """Whether this user can enter the folder and everything above it, by their modes.
+
+        Nothing is started to find out: that can fail for reasons of its own, and the answer must always be the same.
+        """
+        return not self.other or all(self._may_pass(each.stat()) for each in (folder, *folder.parents))
+
+    def _may_pass(self, found: os.stat_result) -> bool:
+        if found.st_uid == self.uid:
+            return bool(found.st_mode & stat.S_IXUSR)
+        return bool(found.st_mode & (stat.S_IXGRP if found.st_gid == self.gid else stat.S_IXOTH))
 
     def can_run(self, program: Path) -> bool:
         """Whether this user can run the program (asked for its version)."""

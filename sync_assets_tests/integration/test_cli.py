@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -138,7 +140,11 @@ def test_a_signal_hands_back_and_says_so(
     ("variables", "code", "told"),
     [
         ({"SYNC_DATABASE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}, 3, "cannot connect to the accounts' database"),
-        ({"SYNC_DATABASE_URL": "postgres//me:hunter2@x"}, 2, "the database URL cannot be read"),
+        ({"SYNC_DATABASE_URL": "postgres//me:hunter2@x"}, 2, "the database URL (SYNC_DATABASE_URL) cannot be read"),
+        ({"SYNC_DATABASE_URL": "postgresql://me:x@hunter2/w#rd@localhost/a"}, 2, "percent-encode @ / : ? and #"),
+        ({"SYNC_DATABASE_URL": "postgresql://me:x@hunter2:w0rd@localhost"}, 2, "percent-encode @ / : ? and #"),
+        ({"SYNC_DATABASE_URL": "postgresql://me:hunter2/ss@localhost/db"}, 2, "percent-encode @ / : ? and #"),
+        ({"SYNC_DATABASE_URL": "postgresql+psycopg2://me:hunter2@localhost/db"}, 2, "names a driver"),
         ({"SYNC_CONCURRENCY": "many"}, 2, "SYNC_CONCURRENCY is 'many'"),
         ({"SYNC_CONCURRENCY": "0"}, 2, "SYNC_CONCURRENCY"),
         ({"SYNC_SCHEDULE": "every day"}, 2, "'every day'"),
@@ -159,6 +165,41 @@ def test_a_wrong_setting_is_named_with_the_way_out_and_nothing_is_done(
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stderr + done.stdout
     assert table.row("a")["started_at"] is None
+
+
+def test_a_variable_that_is_no_setting_is_told(environment: dict[str, str]) -> None:
+    """P12: somebody has mistyped one, and wonders why it changes nothing."""
+    done = _cli({**environment, "SYNC_SCHEDUL": "* * * * *", "SYNC_SECRET_OF_MINE": "x"}, "run")
+    assert done.returncode == 0
+    assert "SYNC_SCHEDUL is not a setting" in done.stderr
+    assert "SYNC_SECRET_OF_MINE" not in done.stderr
+
+
+def test_a_run_without_a_database_says_which_one_it_uses(tmp_path: Path) -> None:
+    """P12: a forgotten variable must not look like success on an empty table."""
+    done = _cli({"SYNC_LOCAL_DIR": str(tmp_path / "here")}, "run")
+    assert done.returncode == 0
+    assert f"SYNC_DATABASE_URL is not set: using the Postgres of its own in {tmp_path / 'here'}" in done.stderr
+    assert "or there is none at all" in done.stdout
+
+
+def test_the_ui_refuses_what_it_cannot_start_with(tmp_path: Path) -> None:
+    """P12: before anything is started, not in the middle of Dagster's log."""
+    here = {"SYNC_LOCAL_DIR": str(tmp_path / "here")}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = _cli(here, "dev", "--port", str(port))
+    assert (done.returncode, f"--port {port + 1}" in done.stderr) == (2, True), done.stderr
+    for variables, code, told in (
+        ({"SYNC_SCHEDULE": "* * *"}, 2, "'* * *'"),
+        ({"SYNC_TIMEZONE": "Mars"}, 2, "'Mars'"),
+        ({"SYNC_DATABASE_URL": "postgresql://me@127.0.0.1:1/x"}, 3, "SYNC_DATABASE_URL"),
+    ):
+        done = _cli({**here, **variables}, "dev", "--port", "0")
+        assert (done.returncode, told in done.stderr) == (code, True), done.stderr
+    done = _cli({**here, "SYNC_SCHEDULE": "*/7 0 30 2 *"}, "demo", "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (tmp_path / "here").exists()
 
 
 def test_a_missing_or_wrong_table_is_named(empty_database_url: str) -> None:

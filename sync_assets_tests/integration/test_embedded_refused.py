@@ -19,7 +19,7 @@ import pytest
 from sync_assets.local import embedded_binaries
 from sync_assets.local.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from sync_assets.local.embedded_binaries import Binaries, choose_binaries, for_user
-from sync_assets.local.embedded_folders import make_socket_folder
+from sync_assets.local.embedded_folders import make_socket_folder, prepare_folders
 from sync_assets.local.embedded_user import ServerUser
 from sync_assets_tests.embedded_process import using
 from sync_assets_tests.postgres import make_server_folder, remove_server_folder, wait_until_stopped
@@ -187,3 +187,26 @@ def _drop() -> tuple[str, ...]:
     reading = (*drop, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
     may = subprocess.run([*reading, sys.executable, "-c", ""], capture_output=True, check=False).returncode == 0
     return reading if may else drop
+
+
+def test_data_stays_where_it_lies_whatever_becomes_of_the_folders_above(tmp_path: Path) -> None:
+    """A second, empty cluster elsewhere would look like the loss of the first."""
+    wanted = tmp_path / "wanted"
+    data = wanted / "18"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").touch()
+    tmp_path.chmod(0o700)  # as root: nobody can enter it
+    assert prepare_folders(wanted, ServerUser.for_this_process()).home == wanted.resolve()
+    assert not (wanted / "server").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "enters"), [(0o711, True), (0o701, True), (0o700, False), (0o710, False), (0o766, False)]
+)
+def test_who_can_enter_is_told_by_the_modes_alone(folder: Path, mode: int, enters: bool) -> None:
+    """Started from Dagster's threads, a program may fail for other reasons, and the answer must not change."""
+    stranger = ServerUser(uid=os.geteuid() + 12345, gid=os.getegid() + 12345)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.chmod(0o711)
+    folder.chmod(mode)
+    assert stranger.can_enter(folder) is enters
