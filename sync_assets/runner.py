@@ -22,6 +22,8 @@ DEFAULT_ACCOUNT_TIMEOUT_SECONDS = 300.0
 
 _CLAIM_STOP_SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.2
+_MOST_UNWRITTEN = 500
+"""Results that may wait for the database while more is claimed: what it does not keep up with is not piled up."""
 
 
 def lease_margin(lease_seconds: float) -> float:
@@ -218,7 +220,9 @@ class _Loop:
         """Start accounts as places become free: no lease is spent waiting in a queue of ours."""
         while not self._stop.is_set():
             self._wake.clear()
-            free = self._options.concurrency - len(self._working)
+            # results that wait to be written hold their rows in memory, and spend their leases
+            unwritten = len(self._following) - len(self._working)
+            free = min(self._options.concurrency - len(self._working), _MOST_UNWRITTEN - unwritten)
             alone = any(work.alone for work in self._working.values())
             if self._suspects and not self._working:
                 self._start_suspect(self._suspects.popleft())

@@ -51,7 +51,7 @@ def refusal(url: str) -> str:
 
 def test_p12_a_missing_table_is_told(empty_database_url: str) -> None:
     assert refusal(empty_database_url) == (
-        "there is no table sync.account_record in this database; create it with: sync-assets init"
+        "there is no table sync.account_record in this database; create it with: sync-assets init (and the same names)"
     )
 
 

@@ -102,12 +102,11 @@ def test_4_a_run_by_hand_for_a_busy_account_is_rejected_not_duplicated(
 ) -> None:
     """P6: it is told who holds it; and the account beside it is worked."""
     _add(table, "busy", "free")
-    table.set("free", enabled=False)
+    table.set("free", last_tick=TICK)  # not for the scheduled run
     upstream.stall("busy")
     with LoopProcess(database_url, upstream.url, "scheduled", tick=TICK) as scheduled:
         scheduled.go()
         upstream.wait_for(lambda calls: len(calls) == 1, "the account at the upstream")
-        table.set("free", enabled=True)
         with LoopProcess(database_url, upstream.url, "by hand", accounts=("busy", "free", "nobody")) as by_hand:
             report = by_hand.go().wait()
         assert (report["claimed"], report["succeeded"]) == (1, 1)
