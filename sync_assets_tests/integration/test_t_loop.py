@@ -188,7 +188,8 @@ def test_t26_what_is_deleted_and_made_again_repeats_no_claim_number_version_or_k
     )
     add_accounts(table, "a")
     upstream.stall("a")
-    running = Pushing(lambda: SyncResult(sent=_push(database_url, upstream.url).lost))
+    # by name: it looks for nothing else, and so never for the account that is made again
+    running = Pushing(lambda: SyncResult(sent=_push(database_url, upstream.url, Selection.accounts(["a"])).lost))
     upstream.wait_for(lambda calls: len(calls) == 1, "the record is at the upstream")
     table.connection.execute(again)
     table.connection.execute("DELETE FROM sync.account_config")
