@@ -177,7 +177,7 @@ async def _run_sync(
         Database(claim_settings.database_url, claim_settings.names, max_connections=_SYNC_CONNECTIONS) as database,
     ):
         claims = Claims(coordination, holder=f"{run_id}/{secrets.token_hex(4)}", lease_seconds=claim_settings.lease_at)
-        await claims.begin(selection)
+        selection = await claims.begin(selection)
         account_sync: AccountSync
         if sync is None:
             async with database.connection() as connection:
@@ -304,14 +304,14 @@ async def create_tables(claim_settings: ClaimSettings) -> list[str]:
         SettingsError: a table is there and is not as it must be.
         DatabaseUnavailable: the database cannot be reached.
     """
-    names = claim_settings.names
     created = []
     with plain_faults():
         async with (
-            Database(claim_settings.database_url, names) as database,
+            Database(claim_settings.database_url, claim_settings.names) as database,
             database.connection() as connection,
             connection.transaction(),  # all or nothing
         ):
+            names = database.names
             if await create_account_table(connection, names):
                 created.append(names.table_name)
             if await create_record_table(connection, names):

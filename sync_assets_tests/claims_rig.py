@@ -17,6 +17,10 @@ TICK = datetime(2026, 1, 31, 8, 0, tzinfo=timezone.utc)
 NEXT_TICK = TICK + timedelta(minutes=15)
 
 
+BY_HAND = "-c sync_assets.writes=on"
+"""The options of a session that may write the columns of the state machine by hand."""
+
+
 class Table:
     """The account table as its owner sees it."""
 
@@ -65,8 +69,8 @@ class Table:
 
 @contextmanager
 def table_at(url: str) -> Iterator[Table]:
-    """The account table in the database at `url`."""
-    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
+    """The account table in the database at `url`; this session may also write the columns of the state machine."""
+    with psycopg.connect(url, autocommit=True, row_factory=dict_row, options=BY_HAND) as connection:
         yield Table(connection)
 
 

@@ -19,6 +19,7 @@ from sync_assets.claims import ClaimedAccount, Claims, Database, Ending, Outcome
 from sync_assets.clock import Deadline
 from sync_assets.push import RecordPush
 from sync_assets.upstream import SyncError, UpstreamClient
+from sync_assets_tests.claims_rig import BY_HAND
 from sync_assets_tests.recording_upstream import PATIENCE
 
 
@@ -90,7 +91,7 @@ class Records:
 
 @contextmanager
 def records_at(url: str) -> Iterator[Records]:
-    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
+    with psycopg.connect(url, autocommit=True, row_factory=dict_row, options=BY_HAND) as connection:
         records = Records(url, connection)
         records.account("a")
         yield records

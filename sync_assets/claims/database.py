@@ -21,6 +21,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.names import Names
+from sync_assets.claims.recorded import recorded_names
 from sync_assets.clock import Deadline, within
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ class Database:
 
     Args:
         url: a libpq URL or connection string. Never shown.
-        names: the tables and columns.
+        names: the tables and columns; what was noted of an adopted table is added when it is opened.
         max_connections: the most connections held at once.
     """
 
@@ -193,7 +194,12 @@ class Database:
             raise DatabaseUnavailable(
                 f"cannot connect to the accounts' database (SYNC_DATABASE_URL): {one_line(error)}"
             ) from None
-        await connection.close()
+        try:
+            self.names = await recorded_names(connection, self.names)
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(f"the accounts' database was lost: {one_line(error)}") from None
+        finally:
+            await connection.close()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[TupleRow]]:

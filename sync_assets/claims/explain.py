@@ -11,8 +11,9 @@ from psycopg import sql
 from sync_assets.claims.database import Database, one_line
 from sync_assets.claims.errors import DatabaseUnavailable
 from sync_assets.claims.model import Explanation, Verdict
-from sync_assets.claims.names import compose
+from sync_assets.claims.names import Names, compose
 from sync_assets.claims.schema import check_account_table
+from sync_assets.claims.typed_ids import id_of
 
 
 async def explain(database: Database, account_id: str, lease_seconds: float) -> Explanation:
@@ -22,7 +23,11 @@ async def explain(database: Database, account_id: str, lease_seconds: float) -> 
         database: the accounts' database.
         account_id: the account.
         lease_seconds: the lease of a row that carries none.
+
+    Raises:
+        SettingsError: the id is none that the table's key could be.
     """
+    account_id = await id_of(database, account_id)
     rows = await database.fetch(
         compose("sync_assets.claims.sql", "explain.sql", database.names),
         {"account_id": account_id, "lease": lease_seconds},
@@ -38,8 +43,7 @@ async def explain(database: Database, account_id: str, lease_seconds: float) -> 
         return Explanation(
             account_id,
             Verdict.DISABLED,
-            f"account {account_id!r} is disabled: set {database.names.enabled} to true in "
-            f"{database.names.table_name} to have it synced",
+            f"account {account_id!r} is disabled: {_how_to_enable(database.names)} to have it synced",
         )
     if status == "IN_PROGRESS" and until >= now:
         return Explanation(
@@ -72,6 +76,12 @@ async def explain(database: Database, account_id: str, lease_seconds: float) -> 
     return Explanation(
         account_id, Verdict.FREE, f"account {account_id!r} is free: the next claim gets it", claimed_by=holder
     )
+
+
+def _how_to_enable(names: Names) -> str:
+    if names.shape is not None and names.shape.enabled_sql is not None:
+        return f"in {names.table_name} this must hold for it: {names.shape.enabled_sql}"
+    return f"set {names.enabled} to true in {names.table_name}"
 
 
 def _utc(moment: datetime) -> str:

@@ -10,12 +10,13 @@ from psycopg import sql
 
 from sync_assets.claims.errors import SettingsError
 from sync_assets.claims.names import Names, compose, read_sql
+from sync_assets.claims.recorded import Record
 
 _PACKAGE = "sync_assets.claims.sql"
 
 # A zone-less timestamp would double-claim as soon as two sessions disagree about the zone; the others would fail or
 # lie in their own ways. So every column of ours has exactly this type.
-_STATE_COLUMNS = {
+STATE_COLUMNS = {
     "status": "text",
     "started_at": "timestamp with time zone",
     "lease": "interval",
@@ -33,7 +34,9 @@ _STATE_COLUMNS = {
 }
 
 
-_TRIGGERS = ("sync_assets_generation", "sync_assets_generation_new")
+_TRIGGERS = ("sync_assets_claim_guard", "sync_assets_generation", "sync_assets_generation_new")
+
+_OWNERS_COLUMNS = ("base_url", "secret_ref", "settings")
 
 
 async def create_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> bool:
@@ -53,9 +56,33 @@ async def create_account_table(connection: psycopg.AsyncConnection[Any], names: 
         await create_schema(connection, names)
         if not await table_exists(connection, names.table_name):
             await connection.execute(compose(_PACKAGE, "schema.sql", names))
+            await connection.execute(guard_sql(Record(names), [names.enabled, *_OWNERS_COLUMNS]))
             return True
     await check_account_table(connection, names)
     return False
+
+
+def guard_sql(record: Record, watched: Sequence[str]) -> sql.Composed:
+    """The triggers of an account table, and the note beside it.
+
+    Args:
+        record: the table, and what is to be noted of it.
+        watched: the owner's columns that are configuration.
+    """
+    columns = [sql.Identifier(column) for column in watched]
+
+    def listed(prefix: str) -> sql.Composed:
+        return sql.SQL(", ").join([sql.SQL(prefix + "{}").format(column) for column in columns])
+
+    return compose(
+        _PACKAGE,
+        "guard.sql",
+        record.names,
+        watched=listed(""),
+        watched_old=listed("OLD."),
+        watched_new=listed("NEW."),
+        record=sql.Literal(record.text()),
+    )
 
 
 async def check_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
@@ -64,7 +91,11 @@ async def check_account_table(connection: psycopg.AsyncConnection[Any], names: N
     Raises:
         SettingsError: names the table and each column, with what it is and what it must be.
     """
-    await check_columns(connection, names.table_name, {names.key: "text", names.enabled: "boolean", **_STATE_COLUMNS})
+    shape = names.shape
+    key = {} if shape is not None else {names.key: "text"}  # any type will do for an adopted one
+    enabled = {} if shape is not None and shape.enabled_sql is not None else {names.enabled: "boolean"}
+    ours = {names.column(column): kind for column, kind in STATE_COLUMNS.items()}
+    await check_columns(connection, names.table_name, {**key, **enabled, **ours})
     await check_triggers(connection, names.table_name, _TRIGGERS)
 
 
@@ -118,5 +149,5 @@ async def check_triggers(connection: psycopg.AsyncConnection[Any], table: str, e
     if missing:
         raise SettingsError(
             f"the table {table} cannot be used: no trigger {' and no trigger '.join(missing)} is at work on it; "
-            "enable it, or rename the table and let sync-assets init make a new one"
+            f"enable it, or make it with: sync-assets adopt {table}"
         )

@@ -33,9 +33,10 @@ from sync_assets.claims.model import (
     Selection,
     SelectionKind,
 )
-from sync_assets.claims.names import Names, compose, read_sql
+from sync_assets.claims.names import Names, compose, formatted, read_sql
 from sync_assets.claims.schema import check_account_table
 from sync_assets.claims.settling import Again, Attempt, Settler
+from sync_assets.claims.typed_ids import selection_of
 from sync_assets.clock import Deadline, monotonic
 
 log = logging.getLogger(__name__)
@@ -74,16 +75,21 @@ class Claims:
         self._lost_since: float | None = None
         self._lost_until = Deadline(0.0)
 
-    async def begin(self, selection: Selection) -> None:
+    async def begin(self, selection: Selection) -> Selection:
         """Check the table and the selection, and ask the database what time it is.
 
+        Returns:
+            The selection to be claimed: its ids, which a person may have typed, as claims name their accounts.
+
         Raises:
-            SettingsError: the table is missing or wrong, the database is read-only, or the tick is too far ahead.
+            SettingsError: the table is missing or wrong, the database is read-only, the tick is too far ahead, or an id
+                is none that the table's key could be.
             DatabaseUnavailable: the database does not answer.
         """
         deadline = Deadline.after(CLAIM_RETRY_SECONDS)
         try:
             await self._database.retrying(self._check_table, deadline)
+            selection = await self._database.retrying(lambda: selection_of(self._database, selection), deadline)
             self._since_monotonic = monotonic()
             rows = await self._database.retrying(
                 lambda: self._database.fetch(sql.SQL("SELECT now(), current_setting('transaction_read_only')")),
@@ -102,6 +108,7 @@ class Claims:
                 f"the tick {selection.tick.isoformat()} is more than an hour ahead of the database's clock "
                 f"({self._since.isoformat(timespec='seconds')}); expected the time of a tick that has come"
             )
+        return selection
 
     async def _check_table(self) -> None:
         async with self._database.connection() as connection:
@@ -335,13 +342,10 @@ def _selections() -> dict[str, dict[str, str]]:
 @cache
 def _claim_sql(names: Names, kind: SelectionKind, *, suspect: bool = False) -> sql.Composed:
     """The claim of one selection; with `suspect`, its places to look without its write."""
-    places = {
-        place: sql.SQL(text.strip()).format(**names.identifiers()) for place, text in _selections()[kind.value].items()
-    }
+    places = {place: formatted(text.strip(), names) for place, text in _selections()[kind.value].items()}
     if suspect:
         looking, _ = read_sql(_PACKAGE, "claim.sql").split("\nUPDATE ", 1)
-        only_looking = sql.SQL(looking + "\n" + read_sql(_PACKAGE, "suspect.sql"))
-        return only_looking.format(**names.identifiers(), **places)
+        return formatted(looking + "\n" + read_sql(_PACKAGE, "suspect.sql"), names, **places)
     return compose(_PACKAGE, "claim.sql", names, **places)
 
 

@@ -8,12 +8,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from types import FrameType
 from typing import Protocol
 
 from sync_assets.accounts_database import local_folder
 from sync_assets.claims import Names
+from sync_assets.claims.names import typed_names
 from sync_assets.settings import Settings
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, SyncSettings, check_limits
@@ -35,7 +35,7 @@ UNAVAILABLE = 3
 def add_names(parser: argparse.ArgumentParser) -> None:
     """Give a command the options that say how the tables are named."""
     group = parser.add_argument_group("the tables' names")
-    for field in fields(Names):
+    for field in typed_names():
         group.add_argument(f"--{field.name}", default=field.default, metavar="NAME", help="default: %(default)s")
 
 
@@ -48,7 +48,7 @@ def settings_of(options: argparse.Namespace) -> tuple[ClaimSettings, SyncSetting
     settings = Settings.from_environment()
     claim_settings = ClaimSettings(
         database_url=settings.database_url,
-        names=Names(**{field.name: getattr(options, field.name) for field in fields(Names)}),
+        names=Names(**{field.name: getattr(options, field.name) for field in typed_names()}),
         schedule=settings.schedule,
         timezone=settings.timezone,
         lease_seconds=settings.lease_seconds,

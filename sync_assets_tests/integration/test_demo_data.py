@@ -13,6 +13,7 @@ from sync_assets.claims import Names, SettingsError
 from sync_assets.claims.schema import create_account_table
 from sync_assets.local import demo_data, demo_upstream
 from sync_assets.push.schema import create_record_table
+from sync_assets_tests.claims_rig import BY_HAND
 
 T = TypeVar("T")
 NAMES = Names()
@@ -35,7 +36,7 @@ def edit(url: str, account_id: str, what: Literal["record", "configuration"]) ->
 
 
 def rows(url: str, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True, options=BY_HAND) as connection:
         return connection.execute(query.encode()).fetchall()
 
 

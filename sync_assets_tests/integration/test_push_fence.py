@@ -14,6 +14,7 @@ from sync_assets.clock import Deadline
 from sync_assets.push.records import Outcome
 from sync_assets.push.records import Records as RecordsOfClaim
 from sync_assets.upstream import RetryLater
+from sync_assets_tests.claims_rig import BY_HAND
 from sync_assets_tests.push_rig import Pushing, Records, claim_one, push, records_at
 from sync_assets_tests.recording_upstream import PATIENCE, RecordingUpstream
 
@@ -85,7 +86,7 @@ def test_p4_a_takeover_that_the_fence_waited_for_is_seen(records: Records, upstr
     upstream.stall("a", "r2")
     pushing = Pushing(lambda: push(records.url, upstream.url))
     upstream.wait_for(lambda calls: len(calls) == 2, "the second record arrived")
-    with psycopg.connect(records.url) as other:
+    with psycopg.connect(records.url, options=BY_HAND) as other:
         other.execute("UPDATE sync.account_config SET claim_seq = claim_seq + 1 WHERE account_id = 'a'")
         upstream.release("a", "r2")
         records.wait_until_blocked()

@@ -109,9 +109,9 @@ def _listen(log: EventLog, run: str) -> None:
     """Have what this run's claims and acknowledgements say written down, as they say it."""
 
     class RecordingClaims(Claims):
-        async def begin(self, selection: Selection) -> None:
+        async def begin(self, selection: Selection) -> Selection:
             self._watching = asyncio.create_task(log.watch_stalls(run=run, what="stall", phase="info"))
-            await super().begin(selection)
+            return await super().begin(selection)
 
         async def claim(self, selection: Selection, limit: int) -> list[ClaimedAccount]:
             accounts = await super().claim(selection, limit)

@@ -16,7 +16,7 @@ from psycopg.rows import DictRow, TupleRow
 
 from sync_assets.claims import Claims, Database, Selection
 from sync_assets.clock import Deadline
-from sync_assets_tests.claims_rig import Table
+from sync_assets_tests.claims_rig import BY_HAND, Table
 from sync_assets_tests.state_machine.model import Claim, Model, Row, Run
 
 T = TypeVar("T")
@@ -42,7 +42,9 @@ class World:
     ) -> None:
         self.database = database
         self.table = Table(connection)
-        self.owner = psycopg.connect(url)  # not in autocommit: its transactions stay open as long as a rule wants
+        self.owner = psycopg.connect(
+            url, options=BY_HAND
+        )  # not in autocommit: its transactions stay open as long as a rule wants
         self._loop = loop
         self._holders = 0
 
@@ -168,7 +170,9 @@ def world_at(url: str) -> Iterator[World]:
         database = Database(url, max_connections=2)
         loop.run_until_complete(database.__aenter__())
         try:
-            with psycopg.connect(url, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
+            with psycopg.connect(
+                url, autocommit=True, row_factory=psycopg.rows.dict_row, options=BY_HAND
+            ) as connection:
                 world = World(loop, database, connection, url)
                 try:
                     yield world

@@ -1,6 +1,6 @@
 -- What a run with only_changed would claim: enabled, changed, not worked, and past the upstream's time. Bounded.
 SELECT count(*) FROM (
-    SELECT FROM {table}
+    SELECT FROM {table} AS account
     WHERE {enabled} AND generation > claimed_generation
         AND (not_before IS NULL OR not_before <= now())
         AND (status <> 'IN_PROGRESS'

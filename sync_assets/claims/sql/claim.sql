@@ -5,23 +5,25 @@
 -- MATERIALIZED: a LIMIT in a plain subquery can run again after a conflict and claim more than it says.
 -- Each place has its own partial index and its own LIMIT, so that each finds rows nobody else has locked.
 -- set_aside: rows that could not be claimed, for a trigger of their owner's or a value, and must not stop the others.
-WITH free AS MATERIALIZED (       -- nobody works them, and they wait for nothing
-    SELECT {key} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
-    FROM {table}
+WITH ours AS MATERIALIZED (       -- past the guard (guard.sql), for this statement only
+    SELECT set_config('sync_assets.writes', 'on', true)
+), free AS MATERIALIZED (         -- nobody works them, and they wait for nothing
+    SELECT {account_id} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
+    FROM {table} AS account
     WHERE {enabled} AND status <> 'IN_PROGRESS' AND {waits_for_nothing} AND {selected}
-        AND {key} <> ALL(%(set_aside)s::text[])
+        AND {account_id} <> ALL(%(set_aside)s::text[])
     ORDER BY {oldest} LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 ), waited AS MATERIALIZED (       -- the time they waited for has come
-    SELECT {key} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
-    FROM {table}
+    SELECT {account_id} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
+    FROM {table} AS account
     WHERE {enabled} AND status <> 'IN_PROGRESS' AND {has_waited} AND {selected}
-        AND {key} <> ALL(%(set_aside)s::text[])
+        AND {account_id} <> ALL(%(set_aside)s::text[])
     ORDER BY greatest(next_attempt_at, not_before) LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 ), stalled AS MATERIALIZED (      -- their run broke its promise: it is dead. This one is not, whatever it holds
-    SELECT {key} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
-    FROM {table}
+    SELECT {account_id} AS account_id, status, started_at, last_tick, claimed_generation, claimed_by, error_kind
+    FROM {table} AS account
     WHERE {enabled} AND status = 'IN_PROGRESS' AND {selected_stalled} AND claimed_by IS DISTINCT FROM %(claimed_by)s
-        AND {key} <> ALL(%(set_aside)s::text[])
+        AND {account_id} <> ALL(%(set_aside)s::text[])
         AND (started_at AT TIME ZONE 'UTC') + coalesce(lease, '0') < (now() AT TIME ZONE 'UTC')  -- what the index has
         AND (started_at AT TIME ZONE 'UTC') + coalesce(lease, make_interval(secs => %(lease)s))  -- what is meant
             < (now() AT TIME ZONE 'UTC')
@@ -45,15 +47,15 @@ SET status = 'IN_PROGRESS',
         THEN format('taken over from %%s, which claimed it at %%s UTC and never settled it', account.claimed_by,
             to_char(account.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))
         ELSE account.last_error END
-FROM chosen
-WHERE account.{key} = chosen.account_id
+FROM chosen CROSS JOIN ours
+WHERE {is_chosen}
     -- ELIGIBLE, the safety clause: whatever the places above say, nothing else is ever claimed
-    AND account.{enabled}
+    AND {still_enabled}
     AND (account.status IN ('IDLE', 'FAILED')
         OR account.status = 'IN_PROGRESS'
             AND (account.started_at AT TIME ZONE 'UTC') + coalesce(account.lease, make_interval(secs => %(lease)s))
                 < (now() AT TIME ZONE 'UTC'))
-RETURNING account.{key}, account.claim_seq, account.claimed_generation, account.claimed_by, account.started_at,
+RETURNING {account_id}, account.claim_seq, account.claimed_generation, account.claimed_by, account.started_at,
     extract(epoch FROM account.lease)::float8,
-    to_json(account)::text,       -- as text, and no jsonb: one row that cannot be read must spoil itself only
+    to_json(account.*)::text,       -- as text, and no jsonb: one row that cannot be read must spoil itself only
     chosen.status, chosen.started_at, chosen.last_tick, chosen.claimed_generation, chosen.claimed_by, chosen.error_kind

@@ -3,6 +3,6 @@ SELECT {enabled} IS TRUE, status, started_at, claimed_by, error_kind, last_error
     now(),
     ((started_at AT TIME ZONE 'UTC') + coalesce(lease, make_interval(secs => %(lease)s))) AT TIME ZONE 'UTC',
     -- the very lock a claim takes, let go at once: null when another transaction has the row
-    (SELECT true FROM {table} AS mine WHERE mine.{key} = account.{key} FOR NO KEY UPDATE SKIP LOCKED)
+    (SELECT true FROM {table} AS account WHERE {is_named} FOR NO KEY UPDATE SKIP LOCKED)
 FROM {table} AS account
-WHERE {key} = %(account_id)s
+WHERE {is_named}

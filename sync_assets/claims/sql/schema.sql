@@ -45,22 +45,3 @@ CREATE INDEX {held_index} ON {table} (((started_at AT TIME ZONE 'UTC') + coalesc
 -- For runs by hand over everything, and for the sensor.
 CREATE INDEX {oldest_index} ON {table} (started_at NULLS FIRST) WHERE {enabled} AND status <> 'IN_PROGRESS';
 CREATE INDEX {changed_index} ON {table} (generation) WHERE {enabled} AND generation > claimed_generation;
-
--- The owner's roles need no rights on our sequence: the function runs as whoever created the table.
-CREATE FUNCTION {generation_function}() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
-BEGIN
-    NEW.generation := nextval(TG_ARGV[0]);
-    RETURN NEW;
-END
-$$;
-
-CREATE TRIGGER sync_assets_generation_new BEFORE INSERT ON {table}
-    FOR EACH ROW EXECUTE FUNCTION {generation_function}({generation_seq_name});
--- On the owner's columns only, so that a claim or a settle never runs it; and only when one really changed, so that
--- an application that saves the whole row changes nothing.
-CREATE TRIGGER sync_assets_generation BEFORE UPDATE OF {enabled}, base_url, secret_ref, settings ON {table}
-    FOR EACH ROW
-    WHEN ((OLD.{enabled}, OLD.base_url, OLD.secret_ref, OLD.settings)
-        IS DISTINCT FROM (NEW.{enabled}, NEW.base_url, NEW.secret_ref, NEW.settings))
-    EXECUTE FUNCTION {generation_function}({generation_seq_name});

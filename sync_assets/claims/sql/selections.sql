@@ -30,11 +30,11 @@ true
 --   has_waited
 false
 --   selected
-{key} = ANY(%(account_ids)s::text[])
+{is_among}
 --   selected_stalled
-{key} = ANY(%(account_ids)s::text[])
+{is_among}
 --   oldest
-{key}
+{account_id}
 
 -- changed: the sensor. Whatever our own backoff: the owner may just have mended it; once in this run.
 --   waits_for_nothing

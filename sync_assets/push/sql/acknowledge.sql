@@ -3,7 +3,7 @@ WITH patience AS MATERIALIZED (   -- for this statement only: the fence may wait
     SELECT set_config('lock_timeout', %(lock_timeout)s, true)
 ), fence AS MATERIALIZED (        -- held, not looked at: nobody can take the account over until this is committed
     SELECT FROM {table} AS account
-    WHERE account.{key} = %(account_id)s
+    WHERE {is_named}
         AND account.claim_seq = %(claim_seq)s AND account.claimed_by = %(claimed_by)s
         AND account.status = 'IN_PROGRESS'
         AND EXISTS (SELECT FROM patience)
