@@ -54,6 +54,8 @@ check: $(INSTALLED) ## style, types, layers, and that Dagster loads the project
 setup: $(INSTALLED) ## install everything into .venv
 
 clean: ## remove the environment, the demo's data and every cache
+	@# run by root, the demo's Postgres lies where the user it runs as can get at it
+	if [ -L .sync-assets/server ]; then rm -rf "$$(readlink .sync-assets/server)"; fi
 	rm -rf .venv .sync-assets .dagster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -65,7 +65,8 @@ async def read_record(connection: psycopg.AsyncConnection[Any], names: Names) ->
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SettingsError(
             f"what sync-assets noted of the table {names.table_name}, in the comment of its trigger "
-            f"sync_assets_claim_guard, cannot be read; write it again with: sync-assets adopt {names.table_name}"
+            f"sync_assets_claim_guard, cannot be read; put back the comment that "
+            "was there (pg_dump keeps it)"
         ) from None
     if version > SCHEMA_VERSION + 1:
         raise SettingsError(

@@ -36,11 +36,12 @@ STATE_COLUMNS = {
 
 _TRIGGERS = ("sync_assets_claim_guard", "sync_assets_generation", "sync_assets_generation_new")
 
-_OWNERS_COLUMNS = ("base_url", "secret_ref", "settings")
+# What the owner configures in the default table.
+_OWNERS_COLUMNS = {"base_url": "text", "secret_ref": "text", "settings": "jsonb"}
 
 
 async def create_account_table(connection: psycopg.AsyncConnection[Any], names: Names) -> bool:
-    """Create the account table where it is not there yet. Safe to repeat and to run twice at once.
+    """Create the account table where it is not there yet, and the triggers it lacks. Safe to repeat, and twice at once.
 
     Args:
         connection: in autocommit.
@@ -56,10 +57,20 @@ async def create_account_table(connection: psycopg.AsyncConnection[Any], names: 
         await create_schema(connection, names)
         if not await table_exists(connection, names.table_name):
             await connection.execute(compose(_PACKAGE, "schema.sql", names))
-            await connection.execute(guard_sql(Record(names), [names.enabled, *_OWNERS_COLUMNS]))
+            await _make_triggers(connection, names)
             return True
-    await check_account_table(connection, names)
+        await _check_account_columns(connection, names)
+        # one trigger of ours, and not all: an earlier version made the table, or somebody dropped one
+        there = await triggers_of(connection, names.table_name)
+        if names.shape is None and there.keys() & set(_TRIGGERS) and not there.keys() >= set(_TRIGGERS):
+            await check_columns(connection, names.table_name, _OWNERS_COLUMNS)
+            await _make_triggers(connection, names)
+        await check_triggers(connection, names.table_name, _TRIGGERS)
     return False
+
+
+async def _make_triggers(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
+    await connection.execute(guard_sql(Record(names), [names.enabled, *_OWNERS_COLUMNS]))
 
 
 def guard_sql(record: Record, watched: Sequence[str]) -> sql.Composed:
@@ -91,12 +102,16 @@ async def check_account_table(connection: psycopg.AsyncConnection[Any], names: N
     Raises:
         SettingsError: names the table and each column, with what it is and what it must be.
     """
+    await _check_account_columns(connection, names)
+    await check_triggers(connection, names.table_name, _TRIGGERS)
+
+
+async def _check_account_columns(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
     shape = names.shape
     key = {} if shape is not None else {names.key: "text"}  # any type will do for an adopted one
     enabled = {} if shape is not None and shape.enabled_sql is not None else {names.enabled: "boolean"}
     ours = {names.column(column): kind for column, kind in STATE_COLUMNS.items()}
     await check_columns(connection, names.table_name, {**key, **enabled, **ours})
-    await check_triggers(connection, names.table_name, _TRIGGERS)
 
 
 async def create_schema(connection: psycopg.AsyncConnection[Any], names: Names) -> None:
@@ -143,11 +158,22 @@ async def check_triggers(connection: psycopg.AsyncConnection[Any], table: str, e
     Raises:
         SettingsError: names the table and the triggers.
     """
-    found = await connection.execute(read_sql(_PACKAGE, "triggers.sql").encode(), {"table": table})
-    there = {str(name) for (name,) in await found.fetchall()}
+    there = await triggers_of(connection, table)
     missing = [name for name in expected if name not in there]
     if missing:
         raise SettingsError(
-            f"the table {table} cannot be used: no trigger {' and no trigger '.join(missing)} is at work on it; "
-            f"enable it, or make it with: sync-assets adopt {table}"
+            f"the table {table} cannot be used: it has no trigger {' and no trigger '.join(missing)}; "
+            "make it again with: sync-assets init"
         )
+    disabled = [name for name in expected if not there[name]]
+    if disabled:
+        raise SettingsError(
+            f"the table {table} cannot be used: its trigger {' and its trigger '.join(disabled)} is disabled; "
+            + "".join(f"ALTER TABLE {table} ENABLE TRIGGER {name};" for name in disabled)
+        )
+
+
+async def triggers_of(connection: psycopg.AsyncConnection[Any], table: str) -> dict[str, bool]:
+    """The triggers of a table, and which are at work."""
+    found = await connection.execute(read_sql(_PACKAGE, "triggers.sql").encode(), {"table": table})
+    return {str(name): bool(at_work) for name, at_work in await found.fetchall()}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
+import secrets
 import stat
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,14 +69,36 @@ def prepare_folders(folder: Path, user: ServerUser) -> Folders:
     home = _own_folder(wanted, parents=True)
     # where data lies already, there it stays: a second, empty cluster would look like the loss of the first
     if not _majors(home) and not user.can_enter(home):
-        home = _own_folder(shared_folder() / _short_hash(wanted))
-        with suppress(FileExistsError):  # for the person who looks for the data
-            (wanted / "server").symlink_to(home)
+        home = _home_elsewhere(wanted)
     if not os.access(home, os.W_OK | os.X_OK):
         raise EmbeddedPostgresError(
             f"the folder {home} for the embedded Postgres is not writable; choose another, or set SYNC_DATABASE_URL"
         )
     return Folders(home, _socket_folder(home))
+
+
+def _home_elsewhere(wanted: Path) -> Path:
+    """The home that the wanted folder's link leads to; a new one where there is no link.
+
+    The link alone says which it is: whoever removes the folder and starts again wants a new server, not the old data.
+
+    Raises:
+        EmbeddedPostgresError: what the link leads to is not ours, or something else is in its place.
+    """
+    link = wanted / "server"
+    folder = os.open(wanted, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # of several who start at once, one makes it
+        if not link.is_symlink():
+            link.symlink_to(shared_folder() / f"{_short_hash(wanted)}-{secrets.token_hex(4)}")
+        return _own_folder(link.readlink())
+    except OSError as error:
+        raise EmbeddedPostgresError(
+            f"{link} cannot be made a link to the embedded Postgres' data ({error.strerror}); choose another folder, "
+            "or set SYNC_DATABASE_URL"
+        ) from error
+    finally:
+        os.close(folder)
 
 
 def shared_folder() -> Path:

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from sync_assets.claims import Names
 from sync_assets.claims.names import compose
-from sync_assets.claims.schema import check_columns, check_triggers, create_schema, table_exists
+from sync_assets.claims.schema import check_columns, check_triggers, create_schema, table_exists, triggers_of
 
 PACKAGE = "sync_assets.push.sql"
 
@@ -30,7 +30,7 @@ _TRIGGERS = ("sync_assets_version", "sync_assets_version_new")
 
 
 async def create_record_table(connection: psycopg.AsyncConnection[Any], names: Names) -> bool:
-    """Create the records table where it is not there yet. Safe to repeat and to run twice at once.
+    """Create the records table where it is not there yet, or the trigger it lacks. Safe to repeat, and twice at once.
 
     Args:
         connection: in autocommit.
@@ -52,8 +52,13 @@ async def create_record_table(connection: psycopg.AsyncConnection[Any], names: N
         await create_schema(connection, names)
         if not await table_exists(connection, names.records_name):
             await connection.execute(compose(PACKAGE, "schema.sql", names, **more))
+            await connection.execute(compose(PACKAGE, "triggers.sql", names, **more))
             return True
-    await check_record_table(connection, names)
+        await check_columns(connection, names.records_name, _COLUMNS)
+        there = (await triggers_of(connection, names.records_name)).keys()
+        if there & set(_TRIGGERS) and not there >= set(_TRIGGERS):  # ours, and somebody dropped one
+            await connection.execute(compose(PACKAGE, "triggers.sql", names, **more))
+        await check_triggers(connection, names.records_name, _TRIGGERS)
     return False
 
 

@@ -200,6 +200,31 @@ def test_data_stays_where_it_lies_whatever_becomes_of_the_folders_above(tmp_path
     assert not (wanted / "server").exists()
 
 
+def test_a_folder_removed_and_made_again_starts_anew(folder: Path) -> None:
+    """Also when the data lies elsewhere, where the server's user can get at it: nobody wants the old data back."""
+    stranger = ServerUser(uid=os.geteuid() + 12345, gid=os.getegid() + 12345)
+    folder.parent.chmod(0o700)
+    with ThreadPoolExecutor(8) as pool:
+        [first] = {folders.home for folders in pool.map(prepare_folders, [folder] * 8, [stranger] * 8)}
+    try:
+        assert not first.is_relative_to(folder)
+        shutil.rmtree(folder)
+        again = prepare_folders(folder, stranger).home
+        assert again != first
+        assert prepare_folders(folder, stranger).home == again
+    finally:
+        shutil.rmtree(first)
+
+
+def test_what_is_in_the_place_of_the_link_to_the_data_is_named(folder: Path) -> None:
+    """P12."""
+    stranger = ServerUser(uid=os.geteuid() + 12345, gid=os.getegid() + 12345)
+    folder.parent.chmod(0o700)
+    (folder / "server").mkdir(parents=True)
+    with pytest.raises(EmbeddedPostgresError, match=r"server cannot be made a link .* SYNC_DATABASE_URL"):
+        prepare_folders(folder, stranger)
+
+
 @pytest.mark.parametrize(
     ("mode", "enters"), [(0o711, True), (0o701, True), (0o700, False), (0o710, False), (0o766, False)]
 )

@@ -9,6 +9,8 @@ import pytest
 from psycopg import sql
 
 from sync_assets.claims import Database, DatabaseUnavailable, Names, Selection, SettingsError
+from sync_assets.claims.schema import check_account_table
+from sync_assets.push.schema import check_record_table
 from sync_assets.sync_run import ClaimSettings, create_tables
 from sync_assets_tests.claims_rig import claims_at, table_at
 
@@ -27,6 +29,31 @@ def test_init_is_safe_to_repeat_and_to_run_at_once(empty_database_url: str) -> N
         table.add("kept")
         assert asyncio.run(create_tables(ClaimSettings(empty_database_url))) == []
         assert table.row("kept")["status"] == "IDLE"
+
+
+async def _check(url: str) -> None:
+    """As every run does."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await check_account_table(connection, Names())
+        await check_record_table(connection, Names())
+
+
+@pytest.mark.parametrize("lost", ["sync_assets_claim_guard", "sync_assets_generation", "sync_assets_version_new"])
+def test_init_makes_a_trigger_that_is_lost(database_url: str, lost: str) -> None:
+    """P7, P12: an earlier version made the table without it, or somebody dropped it. A run says the way out."""
+    owner = "account_record" if "version" in lost else "account_config"
+    with table_at(database_url) as table:
+        table.add("kept")
+        table.connection.execute(f"DROP TRIGGER {lost} ON sync.{owner}".encode())
+        with pytest.raises(SettingsError, match=rf"sync\.{owner} .*no trigger {lost}.*sync-assets init"):
+            asyncio.run(_check(database_url))
+        for _ in range(2):
+            assert asyncio.run(create_tables(ClaimSettings(database_url))) == []
+        found = table.connection.execute("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal")
+        assert found.fetchone() == {"count": 5}
+        before = table.row("kept")["generation"]
+        table.connection.execute("UPDATE sync.account_config SET enabled = false")
+        assert table.row("kept")["generation"] > before
 
 
 def test_every_name_is_quoted(empty_database_url: str) -> None:

@@ -1,2 +1,2 @@
--- Which of our triggers are there and at work on a table ('D' is disabled).
-SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND tgenabled <> 'D'
+-- The triggers of a table, and whether each is at work ('D' is disabled).
+SELECT tgname::text, tgenabled <> 'D' FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal
