@@ -1,4 +1,4 @@
-"""The keeper: parent of one Postgres server, which it stops when the last user is gone.
+"""The keeper: parent of one Postgres server, which it keeps up for its users and stops when the last one is gone.
 
 Whoever uses the server holds a shared lock on a file. The keeper waits for the exclusive one: the kernel grants it when
 the last user has ended, however that came about. Run as a script with nothing but the standard library, so that it
@@ -42,7 +42,7 @@ class Keeper:
         self._told_to_stop = False
 
     def run(self) -> int:
-        """Start the server, start it again when it crashes, stop it in the end; the exit status."""
+        """Start the server, again when it crashes or somebody stops it, stop it in the end; the exit status."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, self._on_sigterm)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -56,7 +56,8 @@ class Keeper:
                 _stop(server)
             if self._unused():
                 return 0
-            if self._was_ready(server.pid):
+            # 0: somebody has stopped it (`pg_ctl stop`, in whichever mode), and it has taken its file along.
+            if server.returncode == 0 or self._was_ready(server.pid):
                 give_up = time.monotonic() + _RESTART_SECONDS
             elif time.monotonic() >= give_up:
                 return server.returncode or 1

@@ -1,4 +1,4 @@
-"""The embedded Postgres and kill -9: of its users, its keeper, itself, and all of them."""
+"""The embedded Postgres and kill -9: of its users, its keeper, itself, and all of them; and being stopped by others."""
 
 from __future__ import annotations
 
@@ -59,6 +59,19 @@ def test_a_server_killed_by_kill_9_is_started_again_for_its_users(used_folder: P
         _wait(lambda: _written(server), "what was written before the kill")
         with EmbeddedPostgres.start(used_folder, durable=False) as second:
             assert _written(second)
+    wait_until_stopped(used_folder)
+
+
+@pytest.mark.parametrize("mode", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
+def test_a_server_that_somebody_stops_is_started_again_for_its_users(used_folder: Path, mode: signal.Signals) -> None:
+    """P3: by the signals that `pg_ctl stop` sends; twice, as the server that was started again is kept up as well."""
+    with EmbeddedPostgres.start(used_folder, durable=False) as server:
+        _write(server)
+        for _ in range(2):
+            gone = {0, _postmaster(used_folder)}
+            os.kill(max(gone), mode)
+            _wait(lambda gone=gone: _postmaster(used_folder) not in gone, "a new server process")  # type: ignore[misc]
+            _wait(lambda: _written(server), "what was written before the stop")
     wait_until_stopped(used_folder)
 
 

@@ -114,13 +114,17 @@ class Faults:
             self._note(Fault(at, "terminate", run.order.run))
 
     def _restart(self, connection: psycopg.Connection[Any]) -> None:
-        """Kill the server, which its keeper starts again, or a process of it, after which it starts itself again.
+        """End the server, which its keeper starts again, or a process of it, after which it starts itself again.
 
-        Either way nothing is written before the end, and what was committed must be in the log on the disk.
+        In each way nothing is written before the end, and what was committed must be in the log on the disk.
         """
-        if self._random.random() < 0.5:
-            process, what = int((self._data / "postmaster.pid").read_text().split()[0]), "the server"
-        else:
-            process, what = connection.info.backend_pid, "a process of it"
-        os.kill(process, signal.SIGKILL)
-        self._note(Fault(monotonic(), f"restart of Postgres by kill -9 of {what}"))
+        server = int((self._data / "postmaster.pid").read_text().split()[0])
+        process, number, how = self._random.choice(
+            [
+                (server, signal.SIGQUIT, "an immediate stop"),  # what `pg_ctl stop -m immediate` sends
+                (server, signal.SIGKILL, "kill -9 of the server"),
+                (connection.info.backend_pid, signal.SIGKILL, "kill -9 of a process of it"),
+            ]
+        )
+        os.kill(process, number)
+        self._note(Fault(monotonic(), f"restart of Postgres by {how}"))
