@@ -20,6 +20,8 @@ from sync_assets.account_sync import SyncFactory
 from sync_assets.accounts_database import accounts_database
 from sync_assets.claims import DatabaseUnavailable, Selection, SelectionKind, SettingsError, Verdict
 from sync_assets.defs.config import SyncAccountsConfig
+from sync_assets.defs.progress import Progress
+from sync_assets.defs.refusal import tell_refusal
 from sync_assets.defs.reporting import Reporter, describe
 from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource
 from sync_assets.defs.waiting import InterruptibleWork
@@ -87,8 +89,14 @@ def _build_op(sync: SyncFactory | None) -> OpDefinition:
                         on_result=tell,
                     )
 
+            progress = Progress(context.log.info)
+
+            def heard(result: AccountResult) -> None:
+                progress.heard(result)
+                reporter.heard(result)
+
             trigger = context.run.tags.get(TRIGGER_TAG, "manual")
-            report = _work(InterruptibleWork(work, reporter.heard), stop, reporter, trigger)
+            report = _work(InterruptibleWork(work, heard, progress.pulse), stop, reporter, trigger)
             _say_why_nothing(context, selection, report)
             _judge(selection, report, reporter.failures, syncer.fail_run_when)
         yield from ()  # no output, and none that Dagster would warn about
@@ -118,7 +126,7 @@ def _tags(config: SyncAccountsConfig) -> dict[str, str]:
 
 def _say_why_nothing(context: OpExecutionContext, selection: Selection, report: RunReport) -> None:
     for explanation in report.not_claimed:
-        context.log.warning("nothing was done: %s", explanation)
+        tell_refusal(context, explanation)
     if report.summary.claimed == 0 and selection.kind is not SelectionKind.ACCOUNTS:
         context.log.info("nothing to do: %s. That is not a fault.", _NOTHING[selection.kind])
 

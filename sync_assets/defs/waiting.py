@@ -29,11 +29,18 @@ class InterruptibleWork(Generic[T, R]):
     Args:
         work: runs in the thread; gets the function it tells its news by.
         on_news: called in the waiting thread with each piece of news, in order.
+        on_pulse: called in the waiting thread after each, and at least twice a second.
     """
 
-    def __init__(self, work: Callable[[Callable[[T], None]], R], on_news: Callable[[T], None]) -> None:
+    def __init__(
+        self,
+        work: Callable[[Callable[[T], None]], R],
+        on_news: Callable[[T], None],
+        on_pulse: Callable[[], None] = lambda: None,
+    ) -> None:
         self._work = work
         self._on_news = on_news
+        self._on_pulse = on_pulse
         # a SimpleQueue holds no Python lock that an interrupt could leave taken
         self._news: SimpleQueue[T | None] = SimpleQueue()
         self._result: R | None = None
@@ -89,6 +96,7 @@ class InterruptibleWork(Generic[T, R]):
                 news = self._news.get(timeout=0.5)
                 if news is not None:
                     self._on_news(news)
+            self._on_pulse()
 
     def _outcome(self) -> R:
         if self._error is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from sync_assets.account_sync import AccountSync, SyncResult
 from sync_assets.claims import ClaimedAccount
 from sync_assets.clock import Deadline
 from sync_assets.defs import FailRunWhen, build_sync_definitions
+from sync_assets.defs.progress import Progress
 from sync_assets.upstream import RetryLater, UpstreamClient
 from sync_assets_tests.claims_rig import Table, table_at
 from sync_assets_tests.postgres import make_server_folder, remove_server_folder
@@ -88,6 +91,16 @@ def numbers(instance: DagsterInstance, asset: str = "sync_runs") -> dict[str, An
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
+def refusal(instance: DagsterInstance, result: ExecuteInProcessResult) -> dict[str, Any]:
+    """What the run page shows of the account that was not claimed."""
+    [told] = [
+        entry.dagster_event.event_specific_data.asset_observation  # type: ignore[union-attr]
+        for entry in log_of(instance, result)
+        if entry.dagster_event_type == DagsterEventType.ASSET_OBSERVATION and "busy" in str(entry.dagster_event)
+    ]
+    return {name: value.value for name, value in told.metadata.items()}
+
+
 def test_a_run_tells_its_numbers_and_its_failures(table: Table, instance: DagsterInstance) -> None:
     table.add("a", "b", "c")
     add_failing(table, "d")
@@ -111,6 +124,12 @@ def test_a_run_tells_its_numbers_and_its_failures(table: Table, instance: Dagste
     observed = [e for e in log_of(instance, result) if e.dagster_event_type == DagsterEventType.ASSET_OBSERVATION]
     assert len(observed) == 1
     assert "account d failed (retry): d is down" in lines(instance, result)
+
+
+def test_a_run_says_how_far_it_is(table: Table, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sync_assets.defs.job.Progress", partial(Progress, seconds=0.0))
+    table.add("a", "b")
+    assert any("2 accounts settled (2 succeeded)" in line for line in lines(instance, execute(instance)))
 
 
 def test_many_failures_are_counted_in_full_and_listed_in_part(table: Table, instance: DagsterInstance) -> None:
@@ -196,6 +215,21 @@ def test_p6_by_hand_a_busy_account_is_left_alone_and_its_holder_named(table: Tab
     assert "run-of-another/1" in told
     assert before["started_at"].strftime("%H:%M:%S") in told
     assert table.row("a") == before
+    assert refusal(instance, result)["held_by"] == "run-of-another/1"
+
+
+def test_p6_by_hand_the_run_that_holds_a_busy_account_is_a_link_away(table: Table, instance: DagsterInstance) -> None:
+    holder = execute(instance)
+    table.add("a")
+    table.set("a", status="IN_PROGRESS", started_at=datetime.now(timezone.utc), lease="10 min", claim_seq=7)
+    table.set("a", claimed_by=f"{holder.run_id}/1f2e3d4c")
+    told = refusal(instance, execute(instance, account_id="a"))
+    assert told == {
+        "account_id": "a",
+        "held_by_run": holder.run_id,
+        "held_since": table.row("a")["started_at"].timestamp(),
+        "until_at_the_latest": (table.row("a")["started_at"] + timedelta(minutes=10)).timestamp(),
+    }
 
 
 def test_p6_by_hand_an_account_locked_by_its_owner_is_left_alone(
