@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 DEFAULT_ACCOUNT_TIMEOUT_SECONDS = 300.0
 
 
+_BY_ITSELF = (SelectionKind.DUE, SelectionKind.ALL)
+"""The selections that quarantine is for: nobody has asked for the account, and nothing of it has changed."""
+
 _CLAIM_STOP_SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.2
 _MOST_UNWRITTEN = 500
@@ -254,6 +257,9 @@ class _Loop:
             if account.account_id in self._working or account.account_id in self._never_ended:
                 # a row that was deleted and made again, or freed by hand, while its work goes on
                 self._follow(account, Ended(Reason.GIVEN_UP, error="its work from before still goes on in this run"))
+            elif account.quarantined and self._selection.kind in _BY_ITSELF:
+                # a takeover too many: whoever works it dies of it. By hand, or with a changed configuration, it may
+                self._follow(account, Ended(Reason.FAILED, error_kind="crashed", error=_died(account)))
             elif self._stop.is_set() or account.before.error_kind == "crashed":
                 # its last run died of it, perhaps: it must not take others along a second time
                 self._suspects.append(account)
@@ -316,7 +322,14 @@ class _Loop:
         fate = Fate.LOST
         if ended.reason.ending is not None:
             fate = await self._claims.settle(
-                Outcome(account, ended.reason.ending, ended.error_kind, ended.error, retry_after=ended.retry_after)
+                Outcome(
+                    account,
+                    ended.reason.ending,
+                    ended.error_kind,
+                    ended.error,
+                    counted=not isinstance(work, AccountWork),  # the takeover has, or there is nothing to count
+                    retry_after=ended.retry_after,
+                )
             )
         self._tell(account, ended, fate, seconds)
 
@@ -367,6 +380,10 @@ def _holder_before(account: ClaimedAccount) -> str:
     since = account.before.started_at or account.started_at
     minutes = (account.started_at - since).total_seconds() / 60
     return f"{account.before.claimed_by}, which claimed it at {since:%Y-%m-%d %H:%M:%S} UTC, {minutes:.0f} min before"
+
+
+def _died(account: ClaimedAccount) -> str:
+    return f"in quarantine, and not worked: taken over from {_holder_before(account)}, and its runs died before that"
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

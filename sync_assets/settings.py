@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from sync_assets.claims import SettingsError
+from sync_assets.claims.retry_policy import A_DAY
 
 _YES = {"1", "true", "yes", "on"}
 _NO = {"0", "false", "no", "off"}
@@ -24,6 +25,9 @@ class Settings:
         sensor_seconds: `SYNC_SENSOR_SECONDS`, the least time between two looks for changed configuration.
         autostart: `SYNC_AUTOSTART`, whether schedule and sensor run as soon as they are loaded.
         lease_seconds: `SYNC_LEASE_SECONDS`; None: the schedule's interval and two minutes.
+        max_failures: `SYNC_MAX_FAILURES`, in a row, before an account is in quarantine; None: never.
+        backoff_seconds: `SYNC_BACKOFF_SECONDS`, after a first failure, doubled by each further one; None: none.
+        max_backoff_seconds: `SYNC_MAX_BACKOFF_SECONDS`, the longest of those.
         account_timeout_seconds: `SYNC_ACCOUNT_TIMEOUT_SECONDS`; None: 300, or what fits in the lease.
         concurrency: `SYNC_CONCURRENCY`, accounts worked at a time in one run.
         upstream_url: `SYNC_UPSTREAM_URL`, for accounts without a base URL of their own; empty: none.
@@ -37,6 +41,9 @@ class Settings:
     sensor_seconds: int = 30
     autostart: bool = False
     lease_seconds: float | None = None
+    max_failures: int | None = None
+    backoff_seconds: float | None = None
+    max_backoff_seconds: float = A_DAY
     account_timeout_seconds: float | None = None
     concurrency: int = 20
     upstream_url: str = ""
@@ -61,6 +68,9 @@ class Settings:
             sensor_seconds=_count(variables, "SYNC_SENSOR_SECONDS", unset.sensor_seconds),
             autostart=_switch(variables, "SYNC_AUTOSTART", unset.autostart),
             lease_seconds=_seconds(variables, "SYNC_LEASE_SECONDS"),
+            max_failures=_count(variables, "SYNC_MAX_FAILURES", 0) or None,
+            backoff_seconds=_seconds(variables, "SYNC_BACKOFF_SECONDS"),
+            max_backoff_seconds=_seconds(variables, "SYNC_MAX_BACKOFF_SECONDS") or unset.max_backoff_seconds,
             account_timeout_seconds=_seconds(variables, "SYNC_ACCOUNT_TIMEOUT_SECONDS"),
             concurrency=_count(variables, "SYNC_CONCURRENCY", unset.concurrency),
             upstream_url=_text(variables, "SYNC_UPSTREAM_URL", unset.upstream_url),
@@ -95,7 +105,7 @@ def _count(variables: Mapping[str, str], name: str, unset: int) -> int:
     except ValueError:
         count = 0
     if count < 1:
-        raise SettingsError(f"{name} is {text[:40]!r}; expected a whole number of 1 or more, like {unset}")
+        raise SettingsError(f"{name} is {text[:40]!r}; expected a whole number of 1 or more, like {unset or 5}")
     return count
 
 

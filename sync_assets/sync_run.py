@@ -17,12 +17,14 @@ from sync_assets.claims import (
     Database,
     Explanation,
     Names,
+    RetryPolicy,
     Selection,
     SelectionKind,
     SettingsError,
     count_changed,
     plain_faults,
 )
+from sync_assets.claims.retry_policy import A_DAY
 from sync_assets.claims.schema import create_account_table
 from sync_assets.cron import check_schedule, lease_seconds
 from sync_assets.push import RecordPush
@@ -50,9 +52,10 @@ class ClaimSettings:
         schedule: the cron expression of the schedule; the lease is read from it.
         timezone: the IANA name of the zone the cron is in.
         lease_seconds: how long a claim holds; None: the gap between two ticks of the schedule, and 120 s.
+        max_failures, backoff_seconds, max_backoff_seconds: when an account that failed is tried again (`RetryPolicy`).
 
     Raises:
-        SettingsError: the cron, the zone or the lease cannot be used.
+        SettingsError: the cron, the zone, the lease or one of those numbers cannot be used.
     """
 
     database_url: str = field(repr=False)
@@ -60,6 +63,9 @@ class ClaimSettings:
     schedule: str = "*/15 * * * *"
     timezone: str = "UTC"
     lease_seconds: float | None = None
+    max_failures: int | None = None
+    backoff_seconds: float | None = None
+    max_backoff_seconds: float = A_DAY
 
     def __post_init__(self) -> None:
         try:
@@ -68,6 +74,11 @@ class ClaimSettings:
             raise SettingsError(str(error)) from None
         if self.lease_seconds is not None and not 1 <= self.lease_seconds <= 366 * 86400:
             raise SettingsError(f"the lease is {self.lease_seconds:g} s; expected 1 s to a year (SYNC_LEASE_SECONDS)")
+        self.retry_policy()
+
+    def retry_policy(self) -> RetryPolicy:
+        """What a failure writes into the row."""
+        return RetryPolicy(self.max_failures, self.backoff_seconds, self.max_backoff_seconds)
 
     def lease_at(self, moment: datetime) -> float:
         """The lease, in seconds, of a claim made at `moment` (with a zone)."""
@@ -176,7 +187,12 @@ async def _run_sync(
         Database(claim_settings.database_url, claim_settings.names, max_connections=_CLAIM_CONNECTIONS) as coordination,
         Database(claim_settings.database_url, claim_settings.names, max_connections=_SYNC_CONNECTIONS) as database,
     ):
-        claims = Claims(coordination, holder=f"{run_id}/{secrets.token_hex(4)}", lease_seconds=claim_settings.lease_at)
+        claims = Claims(
+            coordination,
+            holder=f"{run_id}/{secrets.token_hex(4)}",
+            lease_seconds=claim_settings.lease_at,
+            retry_policy=claim_settings.retry_policy(),
+        )
         selection = await claims.begin(selection)
         account_sync: AccountSync
         if sync is None:

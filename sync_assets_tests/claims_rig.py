@@ -9,9 +9,11 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Buffer
 from psycopg.rows import DictRow, dict_row
+from psycopg.types.datetime import TimestamptzLoader
 
-from sync_assets.claims import ClaimedAccount, Claims, Database, Ending, Outcome, Selection
+from sync_assets.claims import ClaimedAccount, Claims, Database, Ending, Outcome, RetryPolicy, Selection
 
 TICK = datetime(2026, 1, 31, 8, 0, tzinfo=timezone.utc)
 NEXT_TICK = TICK + timedelta(minutes=15)
@@ -21,11 +23,21 @@ BY_HAND = "-c sync_assets.writes=on"
 """The options of a session that may write the columns of the state machine by hand."""
 
 
+INFINITY = datetime.max.replace(tzinfo=timezone.utc)
+"""How `Table` tells Postgres' infinity, for which Python has no time."""
+
+
+class _InfinityLoader(TimestamptzLoader):
+    def load(self, data: Buffer) -> datetime:
+        return INFINITY if bytes(data) == b"infinity" else super().load(data)
+
+
 class Table:
     """The account table as its owner sees it."""
 
     def __init__(self, connection: psycopg.Connection[DictRow]) -> None:
         self.connection = connection
+        connection.adapters.register_loader("timestamptz", _InfinityLoader)
 
     def add(self, *account_ids: str, **columns: object) -> None:
         """Add accounts that are alike but for their names."""
@@ -76,11 +88,16 @@ def table_at(url: str) -> Iterator[Table]:
 
 @asynccontextmanager
 async def claims_at(
-    url: str, holder: str = "run-a/1", *, lease: float = 60.0, selection: Selection | None = None
+    url: str,
+    holder: str = "run-a/1",
+    *,
+    lease: float = 60.0,
+    selection: Selection | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> AsyncIterator[Claims]:
     """The claims of a run that has begun."""
     async with Database(url) as database:
-        claims = Claims(database, holder=holder, lease_seconds=lambda _: lease)
+        claims = Claims(database, holder=holder, lease_seconds=lambda _: lease, retry_policy=retry_policy)
         await claims.begin(selection or Selection.all())
         yield claims
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sync_assets.account_sync import AccountSync, SyncResult
-from sync_assets.claims import ClaimedAccount, Database, Selection
+from sync_assets.claims import ClaimedAccount, Database, RetryPolicy, Selection
 from sync_assets.clock import Deadline
 from sync_assets.runner import AccountResult, RunOptions, Summary, run
 from sync_assets.stop import StopSignal
@@ -33,11 +33,12 @@ async def run_loop(
     lease: float = 60.0,
     options: RunOptions | None = None,
     stop: StopSignal | None = None,
+    retry_policy: RetryPolicy | None = None,
     on_result: Callable[[AccountResult], None] | None = None,
 ) -> Summary:
     selection = selection or Selection.due(TICK)
     async with (
-        claims_at(url, holder, lease=lease, selection=selection) as claims,
+        claims_at(url, holder, lease=lease, selection=selection, retry_policy=retry_policy) as claims,
         Database(url) as database,
         UpstreamClient() as client,
     ):

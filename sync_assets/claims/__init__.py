@@ -15,6 +15,7 @@ from sync_assets.claims.model import (
     Verdict,
 )
 from sync_assets.claims.names import Names
+from sync_assets.claims.retry_policy import RetryPolicy
 from sync_assets.claims.store import Claims
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Fate",
     "Names",
     "Outcome",
+    "RetryPolicy",
     "Selection",
     "SelectionKind",
     "SettingsError",

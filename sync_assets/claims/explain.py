@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -38,7 +39,21 @@ async def explain(database: Database, account_id: str, lease_seconds: float) -> 
             Verdict.UNKNOWN,
             f"account {account_id!r} is unknown: there is no such row in {database.names.table_name}; check the id",
         )
-    enabled, status, since, holder, kind, detail, failures, next_attempt, not_before, now, until, unlocked = rows[0]
+    (
+        enabled,
+        status,
+        since,
+        holder,
+        kind,
+        detail,
+        failures,
+        quarantined,
+        next_attempt,
+        not_before,
+        now,
+        until,
+        unlocked,
+    ) = rows[0]
     if not enabled:
         return Explanation(
             account_id,
@@ -62,19 +77,34 @@ async def explain(database: Database, account_id: str, lease_seconds: float) -> 
             f"account {account_id!r} is locked just now by another transaction; try again in a moment",
             claimed_by=holder,
         )
-    wait = max((moment for moment in (next_attempt, not_before) if moment is not None), default=None)
-    if wait is not None and wait > now:
-        because = "the upstream asked for it" if wait == not_before else f"of our backoff after {failures} failures"
-        last = f" (last failure: {kind}: {detail})" if kind else ""
-        return Explanation(
-            account_id,
-            Verdict.WAITING,
-            f"account {account_id!r} waits until {_utc(wait)} because {because}{last}; a run by hand does not wait",
-            claimed_by=holder,
-            until=wait,
-        )
+    last = f" (last failure: {kind}: {detail})" if kind else ""
+    if quarantined:
+        return _quarantined(account_id, failures, since, last, holder)
+    wait = max((moment for moment in (next_attempt, not_before) if moment is not None), default=now)
+    verdict, sentence = Verdict.FREE, "is free: the next claim gets it"
+    if wait > now:
+        because = "the upstream asked for it" if wait == not_before else f"of our backoff after {_times(failures)}"
+        verdict = Verdict.WAITING
+        sentence = f"waits until {_utc(wait)} because {because}{last}; a run by hand does not wait"
     return Explanation(
-        account_id, Verdict.FREE, f"account {account_id!r} is free: the next claim gets it", claimed_by=holder
+        account_id,
+        verdict,
+        f"account {account_id!r} {sentence}",
+        claimed_by=holder,
+        until=wait if wait > now else None,
+    )
+
+
+def _quarantined(account_id: str, failures: int, since: datetime | None, last: str, holder: str | None) -> Explanation:
+    tried = f", last tried at {_utc(since)}" if since else ""
+    typed = shlex.quote(account_id) if account_id.isprintable() else "ACCOUNT"
+    return Explanation(
+        account_id,
+        Verdict.QUARANTINED,
+        f"account {account_id!r} is in quarantine after {_times(failures)} in a row{tried}{last}; no tick claims it "
+        f"any more. Change its configuration, run it by hand, or let it go with: sync-assets release {typed}",
+        claimed_by=holder,
+        since=since,
     )
 
 
@@ -82,6 +112,10 @@ def _how_to_enable(names: Names) -> str:
     if names.shape is not None and names.shape.enabled_sql is not None:
         return f"in {names.table_name} this must hold for it: {names.shape.enabled_sql}"
     return f"set {names.enabled} to true in {names.table_name}"
+
+
+def _times(failures: int) -> str:
+    return "1 failure" if failures == 1 else f"{failures} failures"
 
 
 def _utc(moment: datetime) -> str:

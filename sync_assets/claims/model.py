@@ -52,6 +52,7 @@ class ClaimedAccount:
         lease_ends: the end of the lease on this process's monotonic clock, counted from before the claim was sent.
         before: the row as the claim found it.
         row_json: the whole row as JSON text; `row` parses it.
+        quarantined: the row is in quarantine, after this claim.
         answer_lost: the claim's answer was lost and the row was read back, so that `before` is a guess.
     """
 
@@ -64,6 +65,7 @@ class ClaimedAccount:
     lease_ends: Deadline
     before: Before
     row_json: str
+    quarantined: bool = False
     answer_lost: bool = False
 
     def __repr__(self) -> str:  # the owner's columns may hold anything: never in a log by accident
@@ -162,7 +164,7 @@ class Outcome:
         ending: which of the four writes.
         error_kind: the kind of failure (`FAILED` only).
         error: one redacted line for a person (`FAILED` only).
-        backoff_seconds: our own backoff from now; None: none.
+        counted: the claim, a takeover, has counted this failure already.
         retry_after: the time the upstream named; None: none.
     """
 
@@ -170,7 +172,7 @@ class Outcome:
     ending: Ending
     error_kind: str | None = None
     error: str | None = None
-    backoff_seconds: float | None = None
+    counted: bool = False
     retry_after: timedelta | datetime | None = None
 
 
@@ -196,6 +198,7 @@ class Verdict(str, Enum):
     IN_PROGRESS = "in_progress"
     LOCKED = "locked"
     WAITING = "waiting"
+    QUARANTINED = "quarantined"
     FREE = "free"
 
 

@@ -34,6 +34,7 @@ from sync_assets.claims.model import (
     SelectionKind,
 )
 from sync_assets.claims.names import Names, compose, formatted, read_sql
+from sync_assets.claims.retry_policy import RetryPolicy
 from sync_assets.claims.schema import check_account_table
 from sync_assets.claims.settling import Again, Attempt, Settler
 from sync_assets.claims.typed_ids import selection_of
@@ -58,12 +59,21 @@ class Claims:
         database: the accounts' database, open.
         holder: who this run and process are, as `claimed_by` will say; no two processes may share it.
         lease_seconds: the lease, in seconds, of a claim made at a moment of the database's clock.
+        retry_policy: what a failure writes into the row.
     """
 
-    def __init__(self, database: Database, *, holder: str, lease_seconds: Callable[[datetime], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        holder: str,
+        lease_seconds: Callable[[datetime], float],
+        retry_policy: RetryPolicy | None = None,
+    ) -> None:
         self.holder = holder
         self._database = database
         self._lease_seconds = lease_seconds
+        self._retry_policy = (retry_policy or RetryPolicy()).parameters()
         self._settler = Settler(self._write)
         self._held: set[int] = set()
         # the run's beginning on both clocks, so that the database's time is known without asking for it again
@@ -149,6 +159,7 @@ class Claims:
                 "since": self._since,
                 "account_ids": list(selection.account_ids),
                 "set_aside": self._set_aside,
+                "max_failures": self._retry_policy["max_failures"],
             }
             try:
                 rows = await self._database.fetch(_claim_sql(self._database.names, selection.kind), parameters)
@@ -250,7 +261,7 @@ class Claims:
     async def _write(self, attempts: Sequence[Attempt]) -> Sequence[Fate | Again]:
         written: set[int] = set()
         for file, parameters in (
-            ("settle.sql", _settle_parameters([attempt.outcome for attempt in attempts])),
+            ("settle.sql", {**_settle_parameters([attempt.outcome for attempt in attempts]), **self._retry_policy}),
             ("hand_back.sql", _hand_back_parameters([attempt.outcome for attempt in attempts])),
         ):
             if parameters["account_ids"]:
@@ -299,7 +310,7 @@ def _settle_parameters(outcomes: Sequence[Outcome]) -> dict[str, list[object]]:
         "succeeded": [o.ending is Ending.SUCCEEDED for o in chosen],
         "error_kinds": [o.error_kind for o in chosen],
         "errors": [o.error for o in chosen],
-        "backoffs": [o.backoff_seconds for o in chosen],
+        "counted": [o.counted for o in chosen],
         "not_befores": [o.retry_after if isinstance(o.retry_after, datetime) else None for o in chosen],
         "not_before_seconds": [
             o.retry_after.total_seconds() if isinstance(o.retry_after, timedelta) else None for o in chosen
@@ -350,7 +361,7 @@ def _claim_sql(names: Names, kind: SelectionKind, *, suspect: bool = False) -> s
 
 
 def _claimed(row: TupleRow, asked: float, *, answer_lost: bool = False) -> ClaimedAccount:
-    account_id, claim_seq, generation, claimed_by, started_at, lease, row_json, *before = row
+    account_id, claim_seq, generation, claimed_by, started_at, lease, quarantined, row_json, *before = row
     return ClaimedAccount(
         account_id=account_id,
         claim_seq=claim_seq,
@@ -361,5 +372,6 @@ def _claimed(row: TupleRow, asked: float, *, answer_lost: bool = False) -> Claim
         lease_ends=Deadline(asked + lease),
         before=Before(*before),
         row_json=row_json,
+        quarantined=quarantined,
         answer_lost=answer_lost,
     )

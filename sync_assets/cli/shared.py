@@ -52,6 +52,9 @@ def settings_of(options: argparse.Namespace) -> tuple[ClaimSettings, SyncSetting
         schedule=settings.schedule,
         timezone=settings.timezone,
         lease_seconds=settings.lease_seconds,
+        max_failures=settings.max_failures,
+        backoff_seconds=settings.backoff_seconds,
+        max_backoff_seconds=settings.max_backoff_seconds,
     )
     sync_settings = SyncSettings(
         concurrency=settings.concurrency,

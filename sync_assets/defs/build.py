@@ -30,6 +30,9 @@ def build_sync_definitions(
     sensor_seconds: int | None = None,
     autostart: bool | None = None,
     lease_seconds: float | None = None,
+    max_failures: int | None = None,
+    backoff_seconds: float | None = None,
+    max_backoff_seconds: float | None = None,
     account_timeout_seconds: float | None = None,
     concurrency: int | None = None,
     upstream_url: str | None = None,
@@ -56,6 +59,10 @@ def build_sync_definitions(
         autostart: whether schedule and sensor run as soon as they are loaded (`SYNC_AUTOSTART`).
         lease_seconds: how long a claim is promised (`SYNC_LEASE_SECONDS`; without it, the schedule's interval and two
             minutes).
+        max_failures: in a row, before an account is in quarantine (`SYNC_MAX_FAILURES`; without it, never).
+        backoff_seconds: how long an account waits after a failure, doubled by each further one
+            (`SYNC_BACKOFF_SECONDS`; without it, until the next tick).
+        max_backoff_seconds: the longest of those (`SYNC_MAX_BACKOFF_SECONDS`; without it, a day).
         account_timeout_seconds: the longest one account may take (`SYNC_ACCOUNT_TIMEOUT_SECONDS`).
         concurrency: accounts worked at a time in one run (`SYNC_CONCURRENCY`).
         upstream_url: for accounts without a base URL of their own (`SYNC_UPSTREAM_URL`).
@@ -81,6 +88,9 @@ def build_sync_definitions(
         "sensor_seconds": sensor_seconds,
         "autostart": autostart,
         "lease_seconds": lease_seconds,
+        "max_failures": max_failures,
+        "backoff_seconds": backoff_seconds,
+        "max_backoff_seconds": max_backoff_seconds,
         "account_timeout_seconds": account_timeout_seconds,
         "concurrency": concurrency,
         "upstream_url": upstream_url,
@@ -100,6 +110,9 @@ def build_sync_definitions(
         schedule=settings.schedule,
         timezone=settings.timezone,
         lease_seconds=settings.lease_seconds,
+        max_failures=settings.max_failures,
+        backoff_seconds=settings.backoff_seconds,
+        max_backoff_seconds=settings.max_backoff_seconds,
     )
     syncer = SyncerResource(
         concurrency=settings.concurrency,

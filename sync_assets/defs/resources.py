@@ -10,6 +10,7 @@ from dagster import ConfigurableResource
 from pydantic import Field
 
 from sync_assets.claims import Names
+from sync_assets.claims.retry_policy import A_DAY
 from sync_assets.sync_run import ClaimSettings, SyncSettings
 from sync_assets.upstream import MAX_RESPONSE_BYTES
 
@@ -51,11 +52,27 @@ class ClaimsResource(ConfigurableResource):  # type: ignore[type-arg]  # the res
         ),
     )
 
+    max_failures: int | None = Field(
+        default=None,
+        description=(
+            "After so many failures in a row an account is in quarantine: it waits until it is released, its "
+            "configuration changes, or it is run by hand. Not set: never."
+        ),
+    )
+    backoff_seconds: float | None = Field(
+        default=None,
+        description=(
+            "How long an account waits after a failure, in seconds: twice as long after each further one in a row. A "
+            "run by hand or a changed configuration does not wait. Not set: until the next tick."
+        ),
+    )
+    max_backoff_seconds: float = Field(default=A_DAY, description="The longest it waits after failures, in seconds.")
+
     def settings(self) -> ClaimSettings:
         """The settings of the claim.
 
         Raises:
-            SettingsError: a name, the cron, the zone or the lease cannot be used.
+            SettingsError: a name, the cron, the zone, the lease or another number cannot be used.
         """
         return ClaimSettings(
             database_url=self.database_url or os.environ.get("SYNC_DATABASE_URL", ""),
@@ -63,6 +80,9 @@ class ClaimsResource(ConfigurableResource):  # type: ignore[type-arg]  # the res
             schedule=self.schedule,
             timezone=self.timezone,
             lease_seconds=self.lease_seconds,
+            max_failures=self.max_failures,
+            backoff_seconds=self.backoff_seconds,
+            max_backoff_seconds=self.max_backoff_seconds,
         )
 
 

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
-from sync_assets.claims import Fate, Selection
+from sync_assets.claims import Fate, RetryPolicy, Selection
 from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, claims_at, failed, succeeded
 
 OWNERS = {"account_id", "enabled", "base_url", "secret_ref", "settings"}
@@ -65,7 +65,8 @@ def test_p1_p2_p4_p7_a_whole_row_saved_from_an_old_read_resets_no_claim(
     async def work() -> None:
         with psycopg.connect(database_url, autocommit=True, row_factory=dict_row) as application:
             before = _read(application, "a")
-            async with claims_at(database_url) as claims:
+            policy = RetryPolicy(backoff_seconds=3600.0)
+            async with claims_at(database_url, retry_policy=policy) as claims:
                 [account] = await claims.claim(Selection.due(TICK), 5)
                 held = _state(table, "a")
                 save(application, before)  # nothing of its own changed: not even a generation
@@ -77,7 +78,7 @@ def test_p1_p2_p4_p7_a_whole_row_saved_from_an_old_read_resets_no_claim(
                 assert changed.pop("generation") > held.pop("generation"), "the change of the configuration is lost"
                 assert changed == held
                 assert await claims.claim(Selection.due(TICK), 5) == []
-                assert await claims.settle(failed(account, backoff_seconds=3600.0)) is Fate.RECORDED
+                assert await claims.settle(failed(account)) is Fate.RECORDED
             settled = _state(table, "a")
             assert (settled["status"], settled["failures"]) == ("FAILED", 1)
             save(application, during)

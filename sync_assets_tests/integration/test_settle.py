@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sync_assets.claims import ClaimedAccount, Ending, Fate, Outcome, Selection
+from sync_assets.claims import ClaimedAccount, Ending, Fate, Outcome, RetryPolicy, Selection
 from sync_assets_tests.claims_rig import NEXT_TICK, TICK, Table, claims_at, failed, ids, succeeded, table_at
 
 
@@ -44,9 +44,9 @@ def test_failure_counts_and_keeps_the_upstreams_time(
     named = datetime(2080, 1, 1, tzinfo=timezone.utc)
 
     async def run() -> None:
-        async with claims_at(database_url) as claims:
+        async with claims_at(database_url, retry_policy=RetryPolicy(backoff_seconds=7.5)) as claims:
             [account] = await claims.claim(Selection.accounts(["a"]), 1)
-            outcome = failed(account, retry_after=retry_after, backoff_seconds=30.0)
+            outcome = failed(account, retry_after=retry_after)
             assert await claims.settle(outcome) is Fate.RECORDED
 
     with table_at(database_url) as table:

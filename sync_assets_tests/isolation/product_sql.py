@@ -20,6 +20,7 @@ _CLAIM = {
     "since": "(SELECT max(begun) FROM permutation)",
     "account_ids": "ARRAY['x']",
     "set_aside": "ARRAY[]",
+    "max_failures": "NULL",
     "limit": "10",
 }
 _SETTLE = {
@@ -27,9 +28,12 @@ _SETTLE = {
     "claim_seqs": "ARRAY[mine()]",
     "error_kinds": "ARRAY[NULL]",
     "errors": "ARRAY[NULL]",
-    "backoffs": "ARRAY[NULL]",
+    "counted": "ARRAY[false]",
     "not_befores": "ARRAY[NULL]",
     "not_before_seconds": "ARRAY[NULL]",
+    "max_failures": "NULL",
+    "backoff": "NULL",
+    "max_backoff": "86400",
 }
 _HAND_BACK = {
     "account_ids": "ARRAY['x']",

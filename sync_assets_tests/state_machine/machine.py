@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from sync_assets.claims import ClaimedAccount, Ending, Fate, Outcome, Selection
+from sync_assets.claims import ClaimedAccount, Ending, Fate, Outcome, RetryPolicy, Selection
 from sync_assets.claims.model import SelectionKind
 from sync_assets.clock import Deadline
 from sync_assets_tests.claims_rig import TICK
@@ -32,13 +33,15 @@ _MOMENT = 0.001  # between two things that happen one after the other
 # Time passes in steps of 600 s, and whatever ends, ends 300 s beside them: no verdict hangs on how fast a test runs.
 _passes = st.sampled_from([600.0, 1200.0, 3600.0, 7200.0])
 _leases = st.sampled_from([900.0, 3300.0])
-_backoffs = st.sampled_from([None, 1500.0, 5100.0])
+_policies = st.builds(
+    RetryPolicy, st.sampled_from([None, None, 1, 2, 3]), st.sampled_from([None, 1500.0]), st.sampled_from([3900.0])
+)
 _retry_afters = st.sampled_from([None, None, 2700.0, 6300.0])
 
 _accounts = st.sampled_from(ACCOUNTS)
 _slots = st.sampled_from([0, 1, 2])
 _limits = st.sampled_from([10, 10, 2, 1])
-_endings = st.builds(Ended, st.sampled_from(Ending), _backoffs, _retry_afters, st.booleans())
+_endings = st.builds(Ended, st.sampled_from(Ending), _retry_afters, st.booleans())
 _kinds = st.sampled_from([SelectionKind.DUE, SelectionKind.DUE, *SelectionKind])
 _meanwhile = st.sampled_from(["nothing", "claimed", "deleted"])
 _ticks = st.sampled_from([1, 1, 0, -1])  # the next one, the same again, an old one
@@ -63,14 +66,14 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.claims: list[Claim] = []
         self.every_run: list[Run] = []
         world.empty()
-        self.runs = [self.new_run(3300.0) for _ in range(3)]
+        self.runs = [self.new_run(3300.0, RetryPolicy(most)) for most in (None, 1, 2)]
 
     def teardown(self) -> None:
         self.world.empty()
 
-    def new_run(self, lease: float) -> Run:
+    def new_run(self, lease: float, policy: RetryPolicy) -> Run:
         self.step()
-        run = self.world.begin(self.model, lease)
+        run = self.world.begin(self.model, lease, policy)
         self.every_run.append(run)
         self.step()
         return run
@@ -184,10 +187,10 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
-    @rule(slot=_slots, lease=_leases)
-    def another_run(self, slot: int, lease: float) -> None:
+    @rule(slot=_slots, lease=_leases, policy=_policies)
+    def another_run(self, slot: int, lease: float, policy: RetryPolicy) -> None:
         """The one before is gone, or frozen: its claims are settled late, if at all."""
-        self.runs[slot] = self.new_run(lease)
+        self.runs[slot] = self.new_run(lease, policy)
 
     def selection(self, kind: SelectionKind, tick: int, account_id: str) -> Selection:
         if kind is SelectionKind.DUE:
@@ -208,6 +211,10 @@ class ClaimsMachine(RuleBasedStateMachine):
             before[account_id] = self.model.claim(account_id, accounts[account_id], run, selection.tick)
             if before[account_id].status == "IN_PROGRESS":
                 self.happened("a takeover")
+                if self.model.rows[account_id].next_attempt == math.inf:
+                    self.happened("a takeover into quarantine")
+            if before[account_id].next_attempt == math.inf:
+                self.happened(f"quarantine left by {selection.kind.value}")
         return before
 
     def keep(self, run: Run, account: ClaimedAccount, before: Row) -> Claim:
@@ -222,6 +229,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             assert (found.status, found.last_tick, found.claimed_generation, found.claimed_by, found.error_kind) == (
                 before.status, before.last_tick, before.claimed_generation, before.claimed_by, before.error_kind
             )  # fmt: skip
+        assert account.quarantined == (now.next_attempt == math.inf)
         claim = Claim(run, account, before, self.model.monotonic + run.lease)
         self.claims.append(claim)
         return claim
@@ -269,7 +277,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             row_now = self.model.rows[account_id]
             row_now.status = "FAILED" if row_now.failures else "IDLE"
         assert given_up == len(accounts)
-        self.runs[slot] = self.new_run(lease)
+        self.runs[slot] = self.new_run(lease, run.policy)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
@@ -282,7 +290,6 @@ class ClaimsMachine(RuleBasedStateMachine):
             how.ending,
             error_kind="retry",
             error="it did not answer",
-            backoff_seconds=how.backoff,
             retry_after=self.world.database_time() + after if after and how.names_a_moment else after,
         )
 

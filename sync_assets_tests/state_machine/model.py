@@ -6,10 +6,11 @@ sentence for each way of being selected.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sync_assets.claims import ClaimedAccount, Claims, Ending, Fate, Selection, Verdict
+from sync_assets.claims import ClaimedAccount, Claims, Ending, Fate, RetryPolicy, Selection, Verdict
 from sync_assets.claims.model import SelectionKind
 
 FUTURE = 300.0
@@ -44,6 +45,7 @@ class Run:
     claims: Claims
     since: float
     lease: float
+    policy: RetryPolicy
 
 
 @dataclass
@@ -65,7 +67,6 @@ class Ended:
     """How a claim is to end, as the rules draw it. Times are seconds from now."""
 
     ending: Ending
-    backoff: float | None = None
     retry_after: float | None = None
     names_a_moment: bool = False
 
@@ -129,6 +130,10 @@ class Model:
         if row.status == "IN_PROGRESS":  # a takeover is a failure of the run that died
             row.failures += 1
             row.error_kind = "crashed"
+            if self.too_many(row, run):
+                row.next_attempt = math.inf
+        if row.generation > row.claimed_generation:  # what was changed has not failed yet
+            row.next_attempt = None
         row.status = "IN_PROGRESS"
         row.started = self.now
         row.lease = run.lease
@@ -137,6 +142,15 @@ class Model:
         row.last_tick = max((t for t in (row.last_tick, tick) if t is not None), default=None)
         row.claimed_generation = row.generation
         return before
+
+    @staticmethod
+    def too_many(row: Row, run: Run) -> bool:
+        return run.policy.max_failures is not None and row.failures >= run.policy.max_failures
+
+    def release(self, account_id: str) -> None:
+        """Out of quarantine, and of our own backoff."""
+        row = self.rows[account_id]
+        row.failures, row.next_attempt = 0, None
 
     def verdict(self, account_id: str) -> Verdict:
         """What a person is told who asks why an account was not claimed."""
@@ -149,6 +163,8 @@ class Model:
             return Verdict.IN_PROGRESS
         if account_id == self.locked:
             return Verdict.LOCKED
+        if row.next_attempt == math.inf:
+            return Verdict.QUARANTINED
         waits = [moment for moment in (row.next_attempt, row.not_before) if moment is not None]
         return Verdict.WAITING if max(waits, default=self.now) > self.now else Verdict.FREE
 
@@ -177,7 +193,10 @@ class Model:
             row.status = "FAILED"
             row.failures += 1
             row.error_kind = "retry"
-            row.next_attempt = None if ended.backoff is None else self.now + ended.backoff
+            first, longest = claim.run.policy.backoff_seconds, claim.run.policy.max_backoff_seconds
+            row.next_attempt = None if first is None else self.now + min(longest, first * 2 ** (row.failures - 1))
+            if self.too_many(row, claim.run):
+                row.next_attempt = math.inf
             if ended.retry_after is not None:
                 row.not_before = self.now + ended.retry_after
         else:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from sync_assets.claims import Ending, Fate, Selection
+from sync_assets.claims import Ending, Fate, RetryPolicy, Selection
 from sync_assets_tests.claims_rig import TICK, ids, succeeded
 from sync_assets_tests.state_machine.machine import ClaimsMachine
 from sync_assets_tests.state_machine.model import Model
@@ -21,6 +21,8 @@ _EXAMPLES = os.environ.get("SYNC_TEST_EXAMPLES")
 
 _MUST_HAPPEN = {
     "a takeover",
+    "a takeover into quarantine",
+    "quarantine left by changed",
     "a claim read back",
     "an edit committed late",
     "a settle that waited for a lock",
@@ -55,7 +57,7 @@ def test_a_claim_that_could_not_be_settled_is_never_read_back_as_a_new_one(datab
     """P1: its lease is over and anybody's; found by the machine above."""
     with world_at(database_url) as world:
         model = Model()
-        run = world.begin(model, 0.5)
+        run = world.begin(model, 0.5, RetryPolicy())
         world.table.add("a", "b")
         [old] = world.run(run.claims.claim(Selection.accounts(["a"]), 1))
         world.owner.execute("SELECT FROM sync.account_config WHERE account_id = 'a' FOR UPDATE")

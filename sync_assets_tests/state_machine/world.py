@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,9 +15,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow, TupleRow
 
-from sync_assets.claims import Claims, Database, Selection
+from sync_assets.claims import Claims, Database, RetryPolicy, Selection
 from sync_assets.clock import Deadline
-from sync_assets_tests.claims_rig import BY_HAND, Table
+from sync_assets_tests.claims_rig import BY_HAND, INFINITY, Table
 from sync_assets_tests.state_machine.model import Claim, Model, Row, Run
 
 T = TypeVar("T")
@@ -55,12 +56,14 @@ class World:
         self.owner.rollback()
         self.table.connection.execute("DELETE FROM sync.account_config")
 
-    def begin(self, model: Model, lease: float) -> Run:
+    def begin(self, model: Model, lease: float, policy: RetryPolicy) -> Run:
         """A new run, under a name nobody has had."""
         self._holders += 1
-        claims = Claims(self.database, holder=f"run/{self._holders}", lease_seconds=lambda _: lease)
+        claims = Claims(
+            self.database, holder=f"run/{self._holders}", lease_seconds=lambda _: lease, retry_policy=policy
+        )
         self.run(claims.begin(Selection.all()))
-        return Run(claims, model.now, lease)
+        return Run(claims, model.now, lease, policy)
 
     def database_time(self) -> datetime:
         row = self.table.connection.execute("SELECT clock_timestamp() AS now").fetchone()
@@ -98,6 +101,8 @@ class World:
         def moment(value: datetime | None, expected: float | None) -> float | None:
             if value is None:
                 return None
+            if value == INFINITY:
+                return math.inf
             told = model.now + (value - now).total_seconds()
             return expected if expected is not None and abs(told - expected) < TOLERANCE else told
 

@@ -46,7 +46,12 @@ SET status = 'IN_PROGRESS',
     last_error = CASE WHEN account.status = 'IN_PROGRESS'
         THEN format('taken over from %%s, which claimed it at %%s UTC and never settled it', account.claimed_by,
             to_char(account.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))
-        ELSE account.last_error END
+        ELSE account.last_error END,
+    next_attempt_at = CASE
+        WHEN account.generation > account.claimed_generation THEN NULL  -- what was changed has not failed yet
+        -- quarantine, in the takeover itself: also when this run dies, or hands the account back
+        WHEN account.status = 'IN_PROGRESS' AND account.failures >= %(max_failures)s::integer - 1 THEN 'infinity'
+        ELSE account.next_attempt_at END
 FROM chosen CROSS JOIN ours
 WHERE {is_chosen}
     -- ELIGIBLE, the safety clause: whatever the places above say, nothing else is ever claimed
@@ -57,5 +62,6 @@ WHERE {is_chosen}
                 < (now() AT TIME ZONE 'UTC'))
 RETURNING {account_id}, account.claim_seq, account.claimed_generation, account.claimed_by, account.started_at,
     extract(epoch FROM account.lease)::float8,
+    coalesce(account.next_attempt_at = 'infinity', false),
     to_json(account.*)::text,       -- as text, and no jsonb: one row that cannot be read must spoil itself only
     chosen.status, chosen.started_at, chosen.last_tick, chosen.claimed_generation, chosen.claimed_by, chosen.error_kind
