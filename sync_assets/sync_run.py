@@ -21,6 +21,7 @@ from sync_assets.claims import (
     Selection,
     SelectionKind,
     SettingsError,
+    account_ids,
     count_changed,
     plain_faults,
 )
@@ -345,3 +346,15 @@ async def changed_accounts(claim_settings: ClaimSettings, limit: int = 1000) -> 
     with plain_faults():
         async with Database(claim_settings.database_url, claim_settings.names, max_connections=1) as database:
             return await count_changed(database, claim_settings.lease_at, limit)
+
+
+async def all_account_ids(claim_settings: ClaimSettings, limit: int) -> list[str]:
+    """The ids of all accounts, enabled or not, in no order; at most `limit` of them.
+
+    Raises:
+        SettingsError: the table is missing or wrong.
+        DatabaseUnavailable: the database cannot be reached.
+    """
+    with plain_faults():
+        async with Database(claim_settings.database_url, claim_settings.names, max_connections=1) as database:
+            return await account_ids(database, limit)

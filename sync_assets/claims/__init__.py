@@ -1,5 +1,6 @@
 """The row in Postgres: claim, settle, hand back, explain, and the schema they need."""
 
+from sync_assets.claims.account_ids import account_ids
 from sync_assets.claims.database import Database, plain_faults
 from sync_assets.claims.errors import DatabaseUnavailable, SettingsError
 from sync_assets.claims.explain import count_changed
@@ -34,6 +35,7 @@ __all__ = [
     "SelectionKind",
     "SettingsError",
     "Verdict",
+    "account_ids",
     "count_changed",
     "plain_faults",
 ]

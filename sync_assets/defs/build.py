@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dagster import Definitions, EnvVar
+from dagster import Definitions, EnvVar, in_process_executor
 
 from sync_assets.account_sync import SyncFactory
 from sync_assets.claims import Names, SettingsError
-from sync_assets.defs.assets import build_assets
-from sync_assets.defs.job import build_job
+from sync_assets.defs.assets import build_account_sync, build_reported
+from sync_assets.defs.job import build_job, build_op
 from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource
 from sync_assets.defs.schedule import build_schedule
 from sync_assets.defs.sensor import build_sensor
@@ -127,10 +127,12 @@ def build_sync_definitions(
         fail_run_when=fail_run_when,
     )
     check_limits(claims.settings(), syncer.settings())
+    op = build_op(sync)
     return Definitions(
-        jobs=[build_job(sync)],
+        jobs=[build_job(op)],
         schedules=[build_schedule(cron=settings.schedule, timezone=settings.timezone, autostart=settings.autostart)],
         sensors=[build_sensor(seconds=settings.sensor_seconds, autostart=settings.autostart)],
-        assets=build_assets(names),
+        assets=[*build_reported(names), build_account_sync(op)],
+        executor=in_process_executor,  # of what Materialize starts; for the same reasons as the job's
         resources={"claims": claims, "syncer": syncer},
     )

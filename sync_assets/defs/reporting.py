@@ -16,6 +16,7 @@ from dagster import (
 )
 
 from sync_assets.defs.assets import ACCOUNT_CONFIG, SYNC_RUNS
+from sync_assets.defs.partitions import MOST_PARTITIONS, Partitions
 from sync_assets.runner import AccountResult, Summary
 
 LOGGED_ACCOUNTS = 20
@@ -40,12 +41,19 @@ class Reporter:
 
     Args:
         context: the op's.
+
+    Attributes:
+        failures: the first accounts that did not succeed.
+        accounts: all accounts, for their partitions; None: not known, and the partitions stay as they are.
     """
 
     def __init__(self, context: OpExecutionContext) -> None:
         self._context = context
         self._logged: Counter[str] = Counter()
         self.failures: list[AccountResult] = []
+        self.accounts: list[str] | None = None
+        self._partitions: Partitions | None = None
+        self._guarded(self._look_at_partitions)
 
     def heard(self, result: AccountResult) -> None:
         """One account has been settled."""
@@ -62,6 +70,7 @@ class Reporter:
     def settled(self, summary: Summary, trigger: str) -> None:
         """The run has come to its end."""
         self._guarded(lambda: self._context.log.info(str(summary)))
+        self._guarded(self._keep_partitions_in_step)
         self._guarded(lambda: self._context.log_event(self._sync_run(summary, trigger)))
         self._guarded(lambda: self._context.log_event(self._observation(summary)))
 
@@ -70,6 +79,21 @@ class Reporter:
         missing = {key: value for key, value in tags.items() if key not in self._context.run.tags}
         if missing:
             self._guarded(lambda: self._context.instance.add_run_tags(self._context.run_id, missing))
+
+    def _look_at_partitions(self) -> None:
+        self._partitions = Partitions(self._context.instance)
+
+    def _keep_partitions_in_step(self) -> None:
+        if self.accounts is None or self._partitions is None:
+            return
+        if len(self.accounts) > MOST_PARTITIONS:
+            self._context.log.warning(
+                "the table has more than the %s accounts that Dagster's partitions are good for: the partitions stay "
+                "as they are; sync_runs has the numbers of each run all the same",
+                MOST_PARTITIONS,
+            )
+        elif told := self._partitions.keep_in_step(self.accounts):
+            self._context.log.info(told)
 
     def _log_some(self, kind: str, line: str) -> None:
         self._logged[kind] += 1

@@ -22,8 +22,15 @@ def test_everything_is_there_under_its_name() -> None:
     assert set(definitions.resources or {}) == {"claims", "syncer"}
     assert {spec.key for spec in definitions.resolve_all_asset_specs()} == {
         AssetKey("account_config"),
+        AssetKey("account_sync"),
         AssetKey("sync_runs"),
     }
+    lineage = {
+        spec.key.to_user_string(): [dep.asset_key for dep in spec.deps]
+        for spec in definitions.resolve_all_asset_specs()
+    }
+    assert lineage["account_sync"] == [AssetKey("account_config")]
+    assert lineage["sync_runs"] == [AssetKey("account_sync")]
 
 
 def test_switched_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
