@@ -24,13 +24,13 @@ from sync_assets.claims.database import one_line
 from sync_assets.clock import Deadline, monotonic
 from sync_assets.local.embedded import EmbeddedPostgres
 from sync_assets.sync_run import ClaimSettings, blocking, create_tables
+from sync_assets_tests.faulty_proxy import FaultyProxy
 from sync_assets_tests.loop_process import wait_until
 from sync_assets_tests.soak.editor import Editor, add_account, edit_until_told, secret_name
 from sync_assets_tests.soak.events import EventLog
 from sync_assets_tests.soak.faults import Faults
 from sync_assets_tests.soak.fleet import Fleet
 from sync_assets_tests.soak.history import Fault, RunInfo
-from sync_assets_tests.soak.proxy import SoakProxy
 from sync_assets_tests.soak.run_process import Order
 from sync_assets_tests.soak.upstream import PORT_FILE, hash_of
 
@@ -89,9 +89,7 @@ class Soak:
             self._fill()
             self._upstream_url = stack.enter_context(self._upstream())
             proxy = stack.enter_context(
-                SoakProxy(
-                    f"{self._socket}/.s.PGSQL.5432", self._seed, lambda kind: self._note(Fault(monotonic(), kind))
-                )
+                FaultyProxy(self._url, seed=self._seed, note=lambda kind: self._note(Fault(monotonic(), kind)))
             )
             self._proxy_port = proxy.port
             stack.callback(self._fleet.end_all)

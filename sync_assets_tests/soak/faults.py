@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 
 from sync_assets.clock import monotonic
+from sync_assets_tests.faulty_proxy import FaultyProxy
 from sync_assets_tests.soak.fleet import Fleet, LiveRun
 from sync_assets_tests.soak.history import Fault
-from sync_assets_tests.soak.proxy import SoakProxy
 
 # Runs that hold rows with some of the lease left, and how many.
 _HOLDERS = (
@@ -25,6 +25,8 @@ _TERMINATE = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHER
 _MOST_FROZEN = 6
 _RESTART_EVERY = (20.0, 40.0)
 _FAULT_EVERY = (0.3, 1.2)
+_MET = 0.5
+"""The share of the proxy's connections that a fault of it meets."""
 
 
 class Faults:
@@ -38,7 +40,9 @@ class Faults:
         note: told of each fault.
     """
 
-    def __init__(self, fleet: Fleet, proxy: SoakProxy, data: Path, seed: int, note: Callable[[Fault], object]) -> None:
+    def __init__(
+        self, fleet: Fleet, proxy: FaultyProxy, data: Path, seed: int, note: Callable[[Fault], object]
+    ) -> None:
         self._fleet = fleet
         self._proxy = proxy
         self._data = data
@@ -78,10 +82,10 @@ class Faults:
             self._freeze_a_little: 4,
             self._stop: 10,
             lambda run: self._terminate(connection, run): 8,
-            lambda _: self._proxy.cut(): 4,
-            lambda _: self._proxy.black_hole(): 2,
-            lambda _: self._proxy.lose_reply(): 12,
-            lambda _: self._proxy.deliver_late(): 10,
+            lambda _: self._proxy.cut(_MET): 4,
+            lambda _: self._proxy.black_hole(_MET): 2,
+            lambda _: self._proxy.lose_reply_to_next_write(): 12,
+            lambda _: self._proxy.deliver_late(_MET): 10,
         }
         chosen = self._random.choices(list(breaks), list(breaks.values()))[0]
         holders = dict(connection.execute(_HOLDERS).fetchall())
