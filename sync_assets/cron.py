@@ -69,6 +69,16 @@ def next_tick(schedule: str, zone: str, now: datetime) -> datetime:
     return after.astimezone(_zone(zone))
 
 
+def last_tick(schedule: str, zone: str, now: datetime) -> datetime:
+    """The latest tick up to `now`, in `zone`.
+
+    Raises:
+        ValueError: the cron or the zone cannot be read.
+    """
+    before, _ = _around(schedule, zone, _minute(now))
+    return before.astimezone(_zone(zone))
+
+
 def check_schedule(schedule: str, zone: str) -> None:
     """Refuse a cron or a zone that cannot be read.
 

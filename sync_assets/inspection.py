@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
 from psycopg import sql
 
 from sync_assets.claims import Database, Explanation, plain_faults
 from sync_assets.claims.explain import explain
+from sync_assets.claims.overview import Overview, overview
 from sync_assets.claims.schema import check_account_table
+from sync_assets.cron import last_tick, next_tick
 from sync_assets.sync_run import ClaimSettings
 
 
@@ -23,3 +28,40 @@ async def explain_account(claim_settings: ClaimSettings, account_id: str) -> Exp
                 await check_account_table(connection, database.names)
             now = (await database.fetch(sql.SQL("SELECT now()")))[0][0]
             return await explain(database, account_id, claim_settings.lease_at(now))
+
+
+@dataclass(frozen=True)
+class State:
+    """The accounts at a glance, and what their schedule promises.
+
+    Attributes:
+        accounts: the counts, and the accounts to look at first.
+        next_tick: when the schedule fires next, if it is switched on; in its zone.
+        lease_seconds: how long a claim made now is promised.
+        recovered_at: the tick at which an account whose run dies now is taken over at the latest; in the same zone.
+    """
+
+    accounts: Overview
+    next_tick: datetime
+    lease_seconds: float
+    recovered_at: datetime
+
+
+async def state_of(claim_settings: ClaimSettings) -> State:
+    """Look at all accounts, by the database's clock.
+
+    Raises:
+        SettingsError: the table is missing or wrong.
+        DatabaseUnavailable: the database cannot be reached.
+    """
+    schedule, zone = claim_settings.schedule, claim_settings.timezone
+    with plain_faults():
+        async with Database(claim_settings.database_url, claim_settings.names, max_connections=1) as database:
+            accounts = await overview(database, claim_settings.lease_at, lambda now: last_tick(schedule, zone, now))
+    lease = claim_settings.lease_at(accounts.at)
+    return State(
+        accounts,
+        next_tick(schedule, zone, accounts.at),
+        lease,
+        next_tick(schedule, zone, accounts.at + timedelta(seconds=lease)),
+    )
