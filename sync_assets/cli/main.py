@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from sync_assets.claims import DatabaseUnavailable, SettingsError
-from sync_assets.cli import demo, explain, init, run, status
+from sync_assets.cli import demo, explain, import_files, init, run, status
 from sync_assets.cli.shared import MISTAKE, UNAVAILABLE
 from sync_assets.local.embedded import EmbeddedPostgresError
 from sync_assets.settings import unknown_settings
 
-_COMMANDS = (init, run, status, explain, demo)
+_COMMANDS = (init, import_files, run, status, explain, demo)
 """In the order in which the help lists them."""
 
 _EPILOG = """\
