@@ -40,7 +40,7 @@ def test_the_row_and_a_dictionary_agree_whatever_happens(database_url: str, capl
         run_state_machine_as_test(
             lambda: ClaimsMachine(world, seen),  # type: ignore[arg-type]  # a class, or what makes one
             settings=settings(
-                max_examples=int(_EXAMPLES or 60),
+                max_examples=int(_EXAMPLES or 80),
                 stateful_step_count=50,
                 derandomize=_EXAMPLES is None,
                 database=None,
