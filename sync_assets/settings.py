@@ -28,6 +28,7 @@ class Settings:
         max_failures: `SYNC_MAX_FAILURES`, in a row, before an account is in quarantine; None: never.
         backoff_seconds: `SYNC_BACKOFF_SECONDS`, after a first failure, doubled by each further one; None: none.
         max_backoff_seconds: `SYNC_MAX_BACKOFF_SECONDS`, the longest of those.
+        freshness_seconds: `SYNC_FRESHNESS_SECONDS`, how long ago an account's last success may be; None: no limit.
         account_timeout_seconds: `SYNC_ACCOUNT_TIMEOUT_SECONDS`; None: 300, or what fits in the lease.
         concurrency: `SYNC_CONCURRENCY`, accounts worked at a time in one run.
         upstream_url: `SYNC_UPSTREAM_URL`, for accounts without a base URL of their own; empty: none.
@@ -44,6 +45,7 @@ class Settings:
     max_failures: int | None = None
     backoff_seconds: float | None = None
     max_backoff_seconds: float = A_DAY
+    freshness_seconds: float | None = None
     account_timeout_seconds: float | None = None
     concurrency: int = 20
     upstream_url: str = ""
@@ -71,6 +73,7 @@ class Settings:
             max_failures=_count(variables, "SYNC_MAX_FAILURES", 0) or None,
             backoff_seconds=_seconds(variables, "SYNC_BACKOFF_SECONDS"),
             max_backoff_seconds=_seconds(variables, "SYNC_MAX_BACKOFF_SECONDS") or unset.max_backoff_seconds,
+            freshness_seconds=_seconds(variables, "SYNC_FRESHNESS_SECONDS"),
             account_timeout_seconds=_seconds(variables, "SYNC_ACCOUNT_TIMEOUT_SECONDS"),
             concurrency=_count(variables, "SYNC_CONCURRENCY", unset.concurrency),
             upstream_url=_text(variables, "SYNC_UPSTREAM_URL", unset.upstream_url),

@@ -27,6 +27,7 @@ from sync_assets.claims import (
 )
 from sync_assets.claims.retry_policy import A_DAY
 from sync_assets.claims.schema import create_account_table
+from sync_assets.claims.troubles import Freshness
 from sync_assets.cron import check_schedule, lease_seconds
 from sync_assets.push import RecordPush
 from sync_assets.push.schema import check_record_table, create_record_table
@@ -54,9 +55,10 @@ class ClaimSettings:
         timezone: the IANA name of the zone the cron is in.
         lease_seconds: how long a claim holds; None: the gap between two ticks of the schedule, and 120 s.
         max_failures, backoff_seconds, max_backoff_seconds: when an account that failed is tried again (`RetryPolicy`).
+        freshness_seconds, freshness_column: how long ago a last success may be, for the checks (`Freshness`).
 
     Raises:
-        SettingsError: the cron, the zone, the lease or one of those numbers cannot be used.
+        SettingsError: the cron, the zone, the lease or one of those settings cannot be used.
     """
 
     database_url: str = field(repr=False)
@@ -67,6 +69,8 @@ class ClaimSettings:
     max_failures: int | None = None
     backoff_seconds: float | None = None
     max_backoff_seconds: float = A_DAY
+    freshness_seconds: float | None = None
+    freshness_column: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -76,10 +80,15 @@ class ClaimSettings:
         if self.lease_seconds is not None and not 1 <= self.lease_seconds <= 366 * 86400:
             raise SettingsError(f"the lease is {self.lease_seconds:g} s; expected 1 s to a year (SYNC_LEASE_SECONDS)")
         self.retry_policy()
+        self.freshness()
 
     def retry_policy(self) -> RetryPolicy:
         """What a failure writes into the row."""
         return RetryPolicy(self.max_failures, self.backoff_seconds, self.max_backoff_seconds)
+
+    def freshness(self) -> Freshness:
+        """How long ago an account's last success may be."""
+        return Freshness(self.freshness_seconds, self.freshness_column)
 
     def lease_at(self, moment: datetime) -> float:
         """The lease, in seconds, of a claim made at `moment` (with a zone)."""

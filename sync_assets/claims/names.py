@@ -11,7 +11,7 @@ from psycopg import sql
 
 from sync_assets.claims.errors import SettingsError
 
-INDEXES = ("free", "waiting", "held", "oldest", "changed")
+INDEXES = ("free", "waiting", "held", "oldest", "changed", "failed")
 _LIMIT = 48  # Postgres cuts identifiers at 63 bytes; ours add suffixes such as `_claim_seq`
 
 # What is no name in a SQL file: comments, texts, the places of values and of identifiers.
@@ -62,13 +62,7 @@ class Names:
 
     def __post_init__(self) -> None:
         for field in typed_names():
-            name = getattr(self, field.name)
-            # a percent sign would be read as the beginning of a value's place
-            if not name or "\0" in name or "%" in name or len(name.encode("utf-8", "replace")) > _LIMIT:
-                raise SettingsError(
-                    f"{field.name} {name[:80]!r} cannot be used as a name: expected 1 to {_LIMIT} bytes without NUL "
-                    "and percent signs"
-                )
+            check_name(field.name, getattr(self, field.name))
 
     def identifiers(self) -> dict[str, sql.Composable]:
         """What the SQL files' `{placeholders}` stand for."""
@@ -151,6 +145,20 @@ class Names:
     def records_name(self) -> str:
         """The records table as a person writes it, quoted where it must be."""
         return _dotted(self.schema, self.records)
+
+
+def check_name(field: str, name: str) -> None:
+    """Refuse what cannot be the name of a table or column.
+
+    Raises:
+        SettingsError: it is empty, too long or has a character that cannot be taken; names the field.
+    """
+    # a percent sign would be read as the beginning of a value's place
+    if not name or "\0" in name or "%" in name or len(name.encode("utf-8", "replace")) > _LIMIT:
+        raise SettingsError(
+            f"{field} {name[:80]!r} cannot be used as a name: expected 1 to {_LIMIT} bytes without NUL "
+            "and percent signs"
+        )
 
 
 def typed_names() -> list[Field[str]]:

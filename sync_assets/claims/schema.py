@@ -140,8 +140,7 @@ async def check_columns(connection: psycopg.AsyncConnection[Any], table: str, ex
         raise SettingsError(
             f"there is no table {table} in this database; create it with: sync-assets init (and the same names)"
         )
-    found = await connection.execute(read_sql(_PACKAGE, "columns.sql").encode(), {"table": table})
-    actual = {str(name): str(kind) for name, kind in await found.fetchall()}
+    actual = await columns_of(connection, table)
     wrong = [f"{name} is missing (expected {kind})" for name, kind in expected.items() if name not in actual]
     wrong += [
         f"{name} is {actual[name]} (expected {kind})"
@@ -150,6 +149,12 @@ async def check_columns(connection: psycopg.AsyncConnection[Any], table: str, ex
     ]
     if wrong:
         raise SettingsError(f"the table {table} cannot be used: " + "; ".join(wrong))
+
+
+async def columns_of(connection: psycopg.AsyncConnection[Any], table: str) -> dict[str, str]:
+    """The columns of a table, with their types as Postgres writes them."""
+    found = await connection.execute(read_sql(_PACKAGE, "columns.sql").encode(), {"table": table})
+    return {str(name): str(kind) for name, kind in await found.fetchall()}
 
 
 async def check_triggers(connection: psycopg.AsyncConnection[Any], table: str, expected: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from dagster import Definitions, EnvVar, in_process_executor
 from sync_assets.account_sync import SyncFactory
 from sync_assets.claims import Names, SettingsError
 from sync_assets.defs.assets import build_account_sync, build_reported
+from sync_assets.defs.checks import build_checks
 from sync_assets.defs.job import build_job, build_op
 from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource
 from sync_assets.defs.schedule import build_schedule
@@ -33,6 +34,8 @@ def build_sync_definitions(
     max_failures: int | None = None,
     backoff_seconds: float | None = None,
     max_backoff_seconds: float | None = None,
+    freshness_seconds: float | None = None,
+    freshness_column: str | None = None,
     account_timeout_seconds: float | None = None,
     concurrency: int | None = None,
     upstream_url: str | None = None,
@@ -44,7 +47,7 @@ def build_sync_definitions(
     secret_directory: Path | None = None,
     fail_run_when: FailRunWhen = FailRunWhen.all,
 ) -> Definitions:
-    """The job, schedule, sensor, assets and resources of one table of accounts. Needs no database to be reachable.
+    """All that Dagster loads for one table of accounts. Needs no database to be reachable.
 
     What is not given is read from the environment variable named beside it.
 
@@ -63,6 +66,10 @@ def build_sync_definitions(
         backoff_seconds: how long an account waits after a failure, doubled by each further one
             (`SYNC_BACKOFF_SECONDS`; without it, until the next tick).
         max_backoff_seconds: the longest of those (`SYNC_MAX_BACKOFF_SECONDS`; without it, a day).
+        freshness_seconds: how long ago an account's last success may be before a check fails
+            (`SYNC_FRESHNESS_SECONDS`; without it, no limit).
+        freshness_column: the column of the accounts' table with an account's own such limit, an interval or a number of
+            seconds; null in it: as the others. None: no account has one.
         account_timeout_seconds: the longest one account may take (`SYNC_ACCOUNT_TIMEOUT_SECONDS`).
         concurrency: accounts worked at a time in one run (`SYNC_CONCURRENCY`).
         upstream_url: for accounts without a base URL of their own (`SYNC_UPSTREAM_URL`).
@@ -91,6 +98,7 @@ def build_sync_definitions(
         "max_failures": max_failures,
         "backoff_seconds": backoff_seconds,
         "max_backoff_seconds": max_backoff_seconds,
+        "freshness_seconds": freshness_seconds,
         "account_timeout_seconds": account_timeout_seconds,
         "concurrency": concurrency,
         "upstream_url": upstream_url,
@@ -113,6 +121,8 @@ def build_sync_definitions(
         max_failures=settings.max_failures,
         backoff_seconds=settings.backoff_seconds,
         max_backoff_seconds=settings.max_backoff_seconds,
+        freshness_seconds=settings.freshness_seconds,
+        freshness_column=freshness_column or "",
     )
     syncer = SyncerResource(
         concurrency=settings.concurrency,
@@ -133,6 +143,7 @@ def build_sync_definitions(
         schedules=[build_schedule(cron=settings.schedule, timezone=settings.timezone, autostart=settings.autostart)],
         sensors=[build_sensor(seconds=settings.sensor_seconds, autostart=settings.autostart)],
         assets=[*build_reported(names), build_account_sync(op)],
+        asset_checks=[build_checks()],
         executor=in_process_executor,  # of what Materialize starts; for the same reasons as the job's
         resources={"claims": claims, "syncer": syncer},
     )

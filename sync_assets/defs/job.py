@@ -2,10 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from dagster import (
-    Failure,
     In,
     JobDefinition,
     Nothing,
@@ -22,14 +20,15 @@ from sync_assets.account_sync import SyncFactory
 from sync_assets.accounts_database import accounts_database
 from sync_assets.claims import DatabaseUnavailable, Selection, SelectionKind, SettingsError, Verdict
 from sync_assets.defs.assets import ACCOUNTS_INPUT
+from sync_assets.defs.checks import CheckReporter
 from sync_assets.defs.config import SyncAccountsConfig
+from sync_assets.defs.failures import failure, plain_failures
 from sync_assets.defs.partitions import MOST_PARTITIONS, account_of
 from sync_assets.defs.progress import Progress
 from sync_assets.defs.refusal import tell_refusal
 from sync_assets.defs.reporting import LOGGED_ACCOUNTS, Reporter, describe
 from sync_assets.defs.resources import ClaimsResource, FailRunWhen, SyncerResource
 from sync_assets.defs.waiting import InterruptibleWork
-from sync_assets.local.embedded import EmbeddedPostgresError
 from sync_assets.runner import AccountResult, Summary
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, RunReport, all_account_ids, blocking, run_blocking
@@ -87,8 +86,8 @@ def build_op(sync: SyncFactory | None) -> OpDefinition:
     def sync_accounts(
         context: OpExecutionContext, config: SyncAccountsConfig, claims: ClaimsResource, syncer: SyncerResource
     ) -> Iterator[Output[None]]:
-        reporter = Reporter(context)
-        with _plain_failures():
+        reporter, checks = Reporter(context), CheckReporter(context)
+        with plain_failures():
             reporter.add_tags(_tags(context, config))
             selection = _selection(context, config)
             claim_settings, sync_settings = claims.settings(), syncer.settings()
@@ -107,6 +106,7 @@ def build_op(sync: SyncFactory | None) -> OpDefinition:
                     )
                     if not stop.is_set():  # somebody waits for the end of a run that is stopped
                         reporter.accounts = _all_accounts(found_at)
+                        checks.look(found_at, stop)
                     return report
 
             progress = Progress(context.log.info)
@@ -117,6 +117,7 @@ def build_op(sync: SyncFactory | None) -> OpDefinition:
 
             trigger = context.run.tags.get(TRIGGER_TAG, "manual")
             report = _work(InterruptibleWork(work, heard, progress.pulse), stop, reporter, trigger)
+            checks.report(claim_settings.freshness())
             _say_why_nothing(context, selection, report)
             _judge(selection, report, reporter.failures, syncer.fail_run_when)
         yield from ()  # no output, and none that Dagster would warn about
@@ -192,26 +193,13 @@ def _judge(selection: Selection, report: RunReport, failures: list[AccountResult
         mistaken = [str(e) for e in report.not_claimed if e.verdict in {Verdict.UNKNOWN, Verdict.DISABLED}]
         if mistaken:
             more = len(mistaken) - LOGGED_ACCOUNTS
-            raise _failure("; ".join([*mistaken[:LOGGED_ACCOUNTS], *([f"and {more} more"] if more > 0 else [])]))
+            raise failure("; ".join([*mistaken[:LOGGED_ACCOUNTS], *([f"and {more} more"] if more > 0 else [])]))
     if _is_failed(report.summary, fail_run_when):
         first = next((describe(result) for result in failures if result.outcome == "failed"), "")
-        raise _failure(f"{report.summary}. The first: {first}")
+        raise failure(f"{report.summary}. The first: {first}")
 
 
 def _is_failed(summary: Summary, fail_run_when: FailRunWhen) -> bool:
     if fail_run_when is FailRunWhen.none or not summary.failed:
         return False
     return fail_run_when is FailRunWhen.any or not summary.succeeded
-
-
-def _failure(description: str) -> Failure:
-    return Failure(description, allow_retries=False)
-
-
-@contextmanager
-def _plain_failures() -> Iterator[None]:
-    """A mistake in a setting or a database that is away: told in its own words, without a traceback."""
-    try:
-        yield
-    except (SettingsError, DatabaseUnavailable, EmbeddedPostgresError) as error:
-        raise _failure(str(error)) from None

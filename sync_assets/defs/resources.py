@@ -67,6 +67,17 @@ class ClaimsResource(ConfigurableResource):  # type: ignore[type-arg]  # the res
         ),
     )
     max_backoff_seconds: float = Field(default=A_DAY, description="The longest it waits after failures, in seconds.")
+    freshness_seconds: float | None = Field(
+        default=None,
+        description="How long ago an account's last success may be before a check fails. Not set: no limit.",
+    )
+    freshness_column: str = Field(
+        default="",
+        description=(
+            "Column of the accounts' table with an account's own such limit, an interval or a number of seconds; null "
+            "in it: as the others. Empty: no account has one."
+        ),
+    )
 
     def settings(self) -> ClaimSettings:
         """The settings of the claim.
@@ -83,6 +94,8 @@ class ClaimsResource(ConfigurableResource):  # type: ignore[type-arg]  # the res
             max_failures=self.max_failures,
             backoff_seconds=self.backoff_seconds,
             max_backoff_seconds=self.max_backoff_seconds,
+            freshness_seconds=self.freshness_seconds,
+            freshness_column=self.freshness_column or None,
         )
 
 

@@ -9,11 +9,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from sync_assets.claims import Selection, SelectionKind
+from sync_assets.claims import Names, Selection, SelectionKind
+from sync_assets.claims.troubles import MOST_COUNTED, MOST_SHOWN, TroubleKind, trouble_sql
 from sync_assets_tests.claim_statement import claim_statement
 from sync_assets_tests.claims_rig import TICK, Table, table_at
 
 ROWS, DUE, LIMIT = 1_000_000, 10_000, 20
+_TROUBLED = 200
 _PAGES_PER_ACCOUNT = 60
 """Pages touched for each account that is claimed: the row, and an entry in each index that it moves to."""
 
@@ -89,3 +91,39 @@ def test_t14_a_claim_costs_what_it_claims_and_not_what_the_table_holds(database_
         table.connection.execute("VACUUM sync.account_config")
         _, pages, _ = _explained(table, database_url, due)
         assert pages < LIMIT * _PAGES_PER_ACCOUNT, "the cost stays when the snapshot has gone"
+
+
+@pytest.mark.timeout(180)
+def test_t14_the_checks_of_every_run_cost_what_they_find(database_url: str) -> None:
+    """A million accounts, few in trouble. Only freshness, where a limit is set, passes over the table, and once."""
+    with table_at(database_url) as table:
+        table.connection.execute("ALTER TABLE sync.account_config DISABLE TRIGGER USER")
+        table.connection.execute(
+            "INSERT INTO sync.account_config (account_id, status, lease, last_tick, started_at, last_success) "
+            "SELECT 'a' || n, CASE n %% %(nth)s WHEN 0 THEN 'IN_PROGRESS' WHEN 1 THEN 'FAILED' ELSE 'IDLE' END, "
+            "'60 s', now(), now() - make_interval(secs => CASE n %% %(nth)s WHEN 2 THEN -999 ELSE 30 END), "
+            "now() - make_interval(secs => CASE n %% %(nth)s WHEN 3 THEN 9999 ELSE 20 END) "
+            "FROM generate_series(1, %(rows)s) AS n",
+            {"rows": ROWS, "nth": ROWS // _TROUBLED},
+        )
+        table.connection.execute("VACUUM (ANALYZE) sync.account_config")
+        table.connection.execute(
+            "UPDATE sync.account_config SET started_at = started_at - interval '1 h' WHERE status = 'IN_PROGRESS'"
+        )
+        size = table.connection.execute("SELECT pg_relation_size('sync.account_config') / 8192 AS pages").fetchone()
+        assert size is not None
+        for kind in TroubleKind:
+            found = table.connection.execute(
+                sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + trouble_sql(Names(), kind),
+                {"lease": 60.0, "freshness": 3600.0, "most": MOST_COUNTED, "shown": MOST_SHOWN},
+            ).fetchone()
+            assert found is not None
+            plan = found["QUERY PLAN"][0]["Plan"]
+            pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            assert plan["Actual Rows"] == MOST_SHOWN, kind
+            assert plan["Temp Written Blocks"] == 0, kind
+            if kind is TroubleKind.stale:
+                assert pages < 1.1 * size["pages"], kind
+            else:
+                assert '"Seq Scan"' not in json.dumps(plan), kind
+                assert pages < 10 * _TROUBLED, kind

@@ -90,6 +90,7 @@ def test_p11_a_url_in_the_code_is_refused_and_a_variable_is_not() -> None:
         ("SYNC_SCHEDULE", "every day", "every day"),
         ("SYNC_TIMEZONE", "Europe/Atlantis", "Europe/Atlantis"),
         ("SYNC_LEASE_SECONDS", "0.5", "SYNC_LEASE_SECONDS"),
+        ("SYNC_FRESHNESS_SECONDS", "0.5", "SYNC_FRESHNESS_SECONDS"),
         ("SYNC_ACCOUNT_TIMEOUT_SECONDS", "5000", "SYNC_ACCOUNT_TIMEOUT_SECONDS"),  # does not fit in 15 + 2 minutes
     ],
 )

@@ -29,6 +29,7 @@ def test_every_variable_is_read() -> None:
         "SYNC_MAX_FAILURES": "5",
         "SYNC_BACKOFF_SECONDS": "60",
         "SYNC_MAX_BACKOFF_SECONDS": "3600",
+        "SYNC_FRESHNESS_SECONDS": "7200",
         "SYNC_ACCOUNT_TIMEOUT_SECONDS": "30.5",
         "SYNC_CONCURRENCY": "50",
         "SYNC_UPSTREAM_URL": "https://api.example.com",
@@ -44,6 +45,7 @@ def test_every_variable_is_read() -> None:
         max_failures=5,
         backoff_seconds=60.0,
         max_backoff_seconds=3600.0,
+        freshness_seconds=7200.0,
         account_timeout_seconds=30.5,
         concurrency=50,
         upstream_url="https://api.example.com",
@@ -80,6 +82,7 @@ def test_switched_off(text: str) -> None:
         ("SYNC_MAX_FAILURES", "0"),
         ("SYNC_BACKOFF_SECONDS", "a while"),
         ("SYNC_MAX_BACKOFF_SECONDS", "inf"),
+        ("SYNC_FRESHNESS_SECONDS", "-1"),
         ("SYNC_AUTOSTART", "maybe"),
     ],
 )

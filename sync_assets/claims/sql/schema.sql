@@ -45,3 +45,5 @@ CREATE INDEX {held_index} ON {table} (((started_at AT TIME ZONE 'UTC') + coalesc
 -- For runs by hand over everything, and for the sensor.
 CREATE INDEX {oldest_index} ON {table} (started_at NULLS FIRST) WHERE {enabled} AND status <> 'IN_PROGRESS';
 CREATE INDEX {changed_index} ON {table} (generation) WHERE {enabled} AND generation > claimed_generation;
+-- For the check of those that fail. Those that do not are not in it, so that it costs their claims nothing.
+CREATE INDEX {failed_index} ON {table} (last_success NULLS FIRST) WHERE {enabled} AND status = 'FAILED';
