@@ -111,17 +111,30 @@ class DagsterDev:
 
     def launch_as_typed(self, run_config: str | dict[str, Any]) -> str:
         """Launch the job with a whole run config, as YAML or as data."""
-        answer = self.graphql(
-            _LAUNCH,
-            params={
-                "selector": {**_SELECTOR, "jobName": JOB},
-                "runConfigData": run_config,
-                "mode": "default",
-            },
-        )["launchRun"]
+        selector = {**_SELECTOR, "jobName": JOB}
+        return self._launch({"selector": selector, "runConfigData": run_config, "mode": "default"})
+
+    def _launch(self, params: dict[str, Any]) -> str:
+        answer = self.graphql(_LAUNCH, params=params)["launchRun"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
         run_id: str = answer["run"]["runId"]
         return run_id
+
+    def checks(self, asset: str) -> list[dict[str, Any]]:
+        """The checks of an asset, as its page shows them: name, whether it can be executed, last execution."""
+        answer = self.graphql(_CHECKS, asset={"path": [asset]})["assetNodeOrError"]
+        checks: list[dict[str, Any]] = answer["assetChecksOrError"]["checks"]
+        return checks
+
+    def execute_check(self, asset: str, name: str) -> str:
+        """Press Execute beside a check. Returns the run's id."""
+        selector = {
+            **_SELECTOR,
+            "jobName": "__ASSET_JOB",
+            "assetSelection": [],
+            "assetCheckSelection": [{"assetKey": {"path": [asset]}, "name": name}],
+        }
+        return self._launch({"selector": selector, "runConfigData": {}, "mode": "default"})
 
     def terminate(self, run_id: str) -> None:
         """Press Terminate."""
@@ -202,6 +215,22 @@ mutation ($params: ExecutionParams!) {
     ... on LaunchRunSuccess { run { runId } }
     ... on RunConfigValidationInvalid { errors { message } }
     ... on PythonError { message stack }
+  }
+}"""
+_CHECKS = """
+query ($asset: AssetKeyInput!) {
+  assetNodeOrError(assetKey: $asset) {
+    ... on AssetNode {
+      assetChecksOrError {
+        ... on AssetChecks {
+          checks {
+            name
+            canExecuteIndividually
+            executionForLatestMaterialization { runId evaluation { success severity description } }
+          }
+        }
+      }
+    }
   }
 }"""
 _LAUNCHPAD = """

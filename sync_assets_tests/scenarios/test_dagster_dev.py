@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 from sync_assets_tests.claims_rig import Table, table_at
 from sync_assets_tests.dagster_dev import DagsterDev
@@ -193,3 +194,31 @@ def test_p11_no_secret_is_in_what_the_ui_can_show(dev: DagsterDev, table: Table,
     shown = "\n".join([*dev.messages(run), dev.failure(run), dev.log(), str(table.row("a"))])
     assert "account a failed (auth)" in shown
     assert "s3cret" not in shown
+
+
+def test_the_checks_are_shown_after_a_run_and_the_execute_button_judges_again(
+    dev: DagsterDev, table: Table, upstream: RecordingUpstream
+) -> None:
+    add_accounts(table, "fine", "ahead", base_url=upstream.url)
+    table.set("ahead", status="IN_PROGRESS", started_at=sql.SQL("now() + interval '1 h'"), claimed_by="x/1")
+    run = dev.launch()
+    dev.wait_until(run, "SUCCESS")
+    shown = checks_of(dev)
+    assert {name for name, check in shown.items() if not check["evaluation"]["success"]} == {"no_lease_in_the_future"}
+    assert {check["runId"] for check in shown.values()} == {run}
+    assert shown["no_lease_in_the_future"]["evaluation"]["severity"] == "ERROR"
+
+    table.set("ahead", status="IDLE", started_at=sql.SQL("now()"))
+    by_hand = dev.execute_check("account_config", "no_lease_in_the_future")
+    dev.wait_until(by_hand, "SUCCESS")
+    now = checks_of(dev)
+    assert now["no_lease_in_the_future"]["runId"] == by_hand
+    assert now["no_lease_in_the_future"]["evaluation"]["success"]
+    assert now["no_failed_accounts"]["runId"] == run
+
+
+def checks_of(dev: DagsterDev) -> dict[str, dict[str, Any]]:
+    """What the Checks tab of the table shows: all of them executable, and what was said last."""
+    checks = dev.checks("account_config")
+    assert {check["canExecuteIndividually"] for check in checks} == {"CAN_EXECUTE"}
+    return {check["name"]: check["executionForLatestMaterialization"] for check in checks}
