@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from sync_assets.claims import Claims, Database, Selection, SettingsError, Verdict
+from sync_assets.inspection import troubles_of
 from sync_assets.stop import StopSignal
 from sync_assets.sync_run import ClaimSettings, RunReport, SyncSettings, changed_accounts, run_blocking
 from sync_assets_tests.claims_rig import TICK, Table
@@ -64,6 +65,8 @@ def test_everything_works_under_the_documented_grants(
     upstream.answer(401, "bad")
     upstream.answer(422, "odd", "r1")
     assert asyncio.run(changed_accounts(ClaimSettings(worker.url))) == 4
+    troubles = asyncio.run(troubles_of(ClaimSettings(worker.url, freshness_seconds=60.0)))
+    assert [trouble.count for trouble in troubles] == [1, 0, 0, 0]
     summary = sync(worker, upstream, Selection.due(TICK), StopSignal()).summary
     assert (summary.claimed, summary.succeeded, summary.failed, summary.taken_over) == (4, 3, 1, 1)
     assert (summary.sent, summary.rejected) == (5, 1)
