@@ -34,6 +34,12 @@ def main() -> int:
     parser.add_argument("--min-takeovers", type=int, default=20)
     parser.add_argument("--min-fenced", type=int, default=20, help="writes refused to a run that had lost its lease")
     parser.add_argument("--min-ambiguous", type=int, default=20, help="sends that were accepted and never answered")
+    parser.add_argument(
+        "--min-jumps",
+        type=int,
+        default=1 if FAKETIME else 0,
+        help="of the database's clock, forward and back each; takes libfaketime",
+    )
     options = parser.parse_args()
     seed = random.randrange(1 << 31) if options.seed is None else options.seed
     if options.again:
@@ -48,11 +54,15 @@ def main() -> int:
         takeovers=options.min_takeovers,
         fenced=options.min_fenced,
         ambiguous=options.min_ambiguous,
+        jumps=options.min_jumps,
     )
-    moved_by = "libfaketime" if FAKETIME else "shifting time.time (libfaketime is not installed)"
+    moved_by = "libfaketime, of the runs and of Postgres"
+    if not FAKETIME:
+        moved_by = "shifting time.time of the runs (libfaketime is not installed, so Postgres' stays)"
     about = {
         "command": f"python -m sync_assets_tests.soak --seconds {options.seconds:g} --seed {seed}",
         "python": platform.python_version(),
+        "postgres": history.server,
         "wall clocks moved by": moved_by,
     }
     text, status = report_of(verdict, needed, about)

@@ -68,7 +68,7 @@ class RowChecker:
             elif change.who in self._history.runs:
                 self._by_run(self._history.runs[change.who], change, change.before, change.after)
             if change.after and change.after.enabled and not (change.before and change.before.enabled):
-                self._claimable_since[change.account] = change.began
+                self._claimable_since[change.account] = change.at
 
     def _by_run(self, run: RunInfo, change: RowChange, before: AccountState, after: AccountState) -> None:
         hold, what = self._verdict.hold, f"{run} by {change}"
@@ -95,10 +95,12 @@ class RowChecker:
             self._verdict.counts["takeovers"] += 1
             hold("P3", before.lease_end < change.began + _EPSILON, f"taken over before its lease ended: {what}")
             hold("P3", after.failures == before.failures + 1, f"a takeover was not counted: {what}")
-            since = max(before.lease_end, self._claimable_since.get(change.account, 0.0))
+            # by the database's clock, wherever that was set meanwhile
+            times = (max(before.lease_end, before.not_before or 0.0), change.at)
+            since = max(self._history.reached(*times), self._claimable_since.get(change.account, 0.0))
             if change.at < self._history.calm:  # afterwards no tick comes for a while
-                self._verdict.longest_wait = max(self._verdict.longest_wait, change.began - since)
-                hold("P3", change.began - since < LONGEST_WAIT, f"stuck for {change.began - since:.1f} s: {what}")
+                self._verdict.longest_wait = max(self._verdict.longest_wait, change.at - since)
+                hold("P3", change.at - since < LONGEST_WAIT, f"stuck for {change.at - since:.1f} s: {what}")
             self._end(change, "taken_over")
         self._selected(run, change, before, after, taken_over=taken_over)
         self._verdict.counts[f"claims ({run.kind})"] += 1
@@ -108,7 +110,7 @@ class RowChecker:
             after.claim_seq,
             run.run,
             change.at,
-            self._history.boot_of(after.lease_end),
+            after.lease_end - change.ahead,
             taken_over,
         )
 
@@ -140,7 +142,7 @@ class RowChecker:
             hold("P5", after.status == "FAILED" and after.error_kind, f"a failure that is none: {what}")
             if after.error_kind == "rate_limited":
                 allowed = self._allowed.get(before.claim_seq)
-                named = None if after.not_before is None else self._history.boot_of(after.not_before)
+                named = None if after.not_before is None else after.not_before - change.ahead
                 kept = allowed is not None and named is not None and named >= allowed - 0.05
                 hold("P9", kept, f"the upstream allows {allowed}, the row {named}: {what}")
             return "failed"

@@ -27,7 +27,8 @@ class SendChecker:
     late key, and only if its process was frozen (by a SIGSTOP of ours, or by a machine that did not let it run, which
     it wrote down) from before the end on, and not longer than `RESEND` after it went on: a process that is frozen
     between its last look at the clock and its send cannot know, and an account's requests go one after the other. A
-    claim whose row was deleted may go on to the end of its lease, since nothing tells it.
+    claim whose row was deleted may go on to the end of its lease, since nothing tells it. So may one that was taken
+    over because the database's clock was set forward during it: its lease has not ended on any clock it can read.
     """
 
     def __init__(self, history: History, verdict: Verdict, claims: dict[int, Claim]) -> None:
@@ -87,6 +88,10 @@ class SendChecker:
     def _arrived_late(self, request: Request, claim: Claim, ended: float) -> None:
         if claim.how == "deleted" and request.at <= claim.lease_end + SLACK:
             self._verdict.counts["requests of a claim whose row was deleted"] += 1
+            return
+        early = claim.how == "taken_over" and self._history.jumped_forward(claim.at - SLACK, ended)
+        if early and request.at <= claim.lease_end + SLACK:
+            self._verdict.counts["requests of a claim that a jump of the database's clock had ended"] += 1
             return
         if any(since <= request.at <= until + SLACK for since, until in self._pauses["upstream"]):
             return  # it was the upstream that did not look

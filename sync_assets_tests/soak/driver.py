@@ -32,6 +32,7 @@ from sync_assets_tests.soak.faults import Faults
 from sync_assets_tests.soak.fleet import Fleet
 from sync_assets_tests.soak.history import Fault, RunInfo
 from sync_assets_tests.soak.run_process import Order
+from sync_assets_tests.soak.server_clock import ServerClock
 from sync_assets_tests.soak.upstream import PORT_FILE, hash_of
 
 ACCOUNTS = tuple(f"a{n:02}" for n in range(40))
@@ -66,6 +67,7 @@ class Soak:
         self._random = random.Random(seed)
         self._seed = seed
         self._fleet = Fleet()
+        self._server_clock = ServerClock(folder)
         self._log = EventLog(folder / "driver.jsonl")
         self._canary = f"canary-{secrets.token_hex(8)}"
         self._numbers = iter(range(1, 1 << 30))
@@ -82,7 +84,8 @@ class Soak:
             self._log.write(event="hopeless", account=account, error_kind=error_kind)
         os.environ[secret_name("bad-address")] = f"{self._canary}-bad"
         with ExitStack() as stack:
-            postgres = stack.enter_context(EmbeddedPostgres.start(self._folder / "postgres"))
+            with self._server_clock.starts_servers():
+                postgres = stack.enter_context(EmbeddedPostgres.start(self._folder / "postgres"))
             self._url = postgres.url("soak")
             self._socket = str(psycopg.conninfo.conninfo_to_dict(self._url)["host"])
             postgres.create_database("soak")
@@ -94,7 +97,9 @@ class Soak:
             self._proxy_port = proxy.port
             stack.callback(self._fleet.end_all)
             [data] = [path for path in postgres.home.iterdir() if (path / "PG_VERSION").exists()]
-            faults = Faults(self._fleet, proxy, data, self._random.randrange(1 << 30), self._note)
+            faults = Faults(
+                self._fleet, proxy, data, self._random.randrange(1 << 30), self._note, self._set_server_clock
+            )
             with self._editor():
                 self._storm(faults, Deadline.after(seconds))
             self._calm(faults)
@@ -108,6 +113,10 @@ class Soak:
         blocking(create_tables(ClaimSettings(self._url)))
         editor = Editor(ACCOUNTS, self._seed)
         with self._connection() as connection:
+            [(version, fsync)] = connection.execute(
+                "SELECT current_setting('server_version'), current_setting('fsync')"
+            ).fetchall()
+            self._log.write(event="server", what=f"{version}, fsync {fsync}")
             connection.execute(files(__package__).joinpath("sql/history.sql").read_text().encode())
             for account in (*ACCOUNTS, *HOPELESS):
                 add_account(connection, account)
@@ -224,6 +233,8 @@ class Soak:
     def _calm(self, faults: Faults) -> None:
         """Nothing is broken any more; what is alive comes to its end, or is killed where it waits for too long."""
         faults.thaw(all_of_them=True)
+        if self._server_clock.offset:
+            self._set_server_clock(0.0)
         httpx.post(f"{self._upstream_url}/_calm", timeout=_PATIENCE, trust_env=False).raise_for_status()
         self._log.write(event="calm")
         # the server may have been killed just now
@@ -264,6 +275,14 @@ class Soak:
         samples = [(monotonic(), time.time(), monotonic()) for _ in range(5)]
         before, wall, after = min(samples, key=lambda sample: sample[2] - sample[0])  # the least disturbed one
         self._log.write(event="clock", ahead=wall - (before + after) / 2)
+
+    def _set_server_clock(self, offset: float) -> None:
+        if not self._server_clock.movable:
+            return
+        told = asdict(self._server_clock.move(offset))
+        forward = told["offset"] > told["before"]
+        self._note(Fault(told["at"], f"database's clock set {'forward' if forward else 'back'}"))
+        self._log.write(event="jump", since=told.pop("at"), **told)
 
     def _note(self, fault: Fault) -> None:
         told = asdict(fault)

@@ -25,6 +25,9 @@ _TERMINATE = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHER
 _MOST_FROZEN = 6
 _RESTART_EVERY = (20.0, 40.0)
 _FAULT_EVERY = (0.3, 1.2)
+_JUMP_EVERY = (6.0, 16.0)
+_JUMPS = (5.0, 12.0)
+"""Seconds by which the database's clock is set: more than any lease, and less than the patience of the checker."""
 _MET = 0.5
 """The share of the proxy's connections that a fault of it meets."""
 
@@ -38,16 +41,26 @@ class Faults:
         data: the server's data directory, where it says who it is.
         seed: of what is broken when.
         note: told of each fault.
+        set_clock: sets the database's clock so many seconds ahead of the real one.
     """
 
     def __init__(
-        self, fleet: Fleet, proxy: FaultyProxy, data: Path, seed: int, note: Callable[[Fault], object]
+        self,
+        fleet: Fleet,
+        proxy: FaultyProxy,
+        data: Path,
+        seed: int,
+        note: Callable[[Fault], object],
+        set_clock: Callable[[float], object],
     ) -> None:
         self._fleet = fleet
         self._proxy = proxy
         self._data = data
         self._random = random.Random(seed)
         self._note = note
+        self._set_clock = set_clock
+        self._clock_is_right = True
+        self._next_jump = monotonic() + self._random.uniform(*_JUMP_EVERY)
         self._next = monotonic()
         self._next_restart = monotonic() + self._random.uniform(*_RESTART_EVERY) / 2
 
@@ -62,6 +75,9 @@ class Faults:
         if now >= self._next_restart:
             self._next_restart = now + self._random.uniform(*_RESTART_EVERY)
             self._restart(connection)
+        elif now >= self._next_jump:
+            self._next_jump = now + self._random.uniform(*_JUMP_EVERY)
+            self._jump()
         elif now >= self._next:
             self._next = now + self._random.uniform(*_FAULT_EVERY)
             self._break_something(connection)
@@ -116,6 +132,12 @@ class Faults:
         [(met,)] = connection.execute(_TERMINATE, [run.order.run]).fetchall()
         if met:
             self._note(Fault(at, "terminate", run.order.run))
+
+    def _jump(self) -> None:
+        """Set the database's clock, forward or back, or right again: the other of the two."""
+        wrong = self._random.choice([-1, 1]) * self._random.uniform(*_JUMPS)
+        self._set_clock(wrong if self._clock_is_right else 0.0)
+        self._clock_is_right = not self._clock_is_right
 
     def _restart(self, connection: psycopg.Connection[Any]) -> None:
         """End the server, which its keeper starts again, or a process of it, after which it starts itself again.

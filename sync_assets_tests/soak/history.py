@@ -50,6 +50,8 @@ class RowChange:
     account: str
     before: AccountState | None
     after: AccountState | None
+    ahead: float = 0.0
+    """How many seconds the clock of the database was ahead of everybody's when the transaction began."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,20 @@ class Fault:
     until: float | None = None
 
 
+@dataclass(frozen=True)
+class Jump:
+    """The database's clock was set, between `at` and `until`, from so many seconds ahead of the real one to so many."""
+
+    at: float
+    until: float
+    before: float
+    offset: float
+
+
+JUMP_NEVER = Jump(float("-inf"), float("-inf"), 0.0, 0.0)
+"""What the clock was before anybody set it."""
+
+
 @dataclass
 class History:
     """A whole soak.
@@ -146,7 +162,9 @@ class History:
         authorizations: the hash of the only authorization each account may send.
         hopeless: accounts that cannot succeed, by what the row must then say.
         calm: from when on nothing was broken any more.
-        wall: (boot time, database clock minus boot time), sampled over the whole soak.
+        server: which Postgres it was, and how careful it is with what was committed.
+        wall: (boot time, wall clock minus boot time), sampled over the whole soak.
+        jumps: of the database's clock, away from the wall clock and back.
         leaked: files in which a secret was found.
     """
 
@@ -159,16 +177,45 @@ class History:
     authorizations: dict[str, str] = field(default_factory=dict)
     hopeless: dict[str, str] = field(default_factory=dict)
     calm: float = 0.0
+    server: str = ""
     wall: list[tuple[float, float]] = field(default_factory=list)
+    jumps: list[Jump] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
 
-    def boot_of(self, database_time: float) -> float:
-        """A moment of the database's clock on everybody's clock."""
+    def boot_of(self, database_time: float, near: float | None = None) -> float:
+        """A moment of the database's clock on everybody's clock.
+
+        Args:
+            database_time: what the database's clock showed.
+            near: about when that was; a clock that is set back shows a time twice.
+        """
+        offsets = {0.0, *(jump.offset for jump in self.jumps)} if near is not None else {0.0}
+        moments = [self._unmoved(database_time - offset) for offset in offsets]
+        return min(moments, key=lambda moment: abs(moment - (near or 0.0)))
+
+    def reached(self, database_time: float, before: float) -> float:
+        """When, the last time before a moment, the database's clock came to show a time or a later one."""
+        until = before
+        for jump in reversed([JUMP_NEVER, *(each for each in self.jumps if each.at < before)]):
+            shown = self._unmoved(database_time - jump.offset)
+            if shown >= until:  # it did not show it yet, so it was the jump after this one, or has not been
+                return until
+            if shown > jump.at:
+                return shown
+            until = jump.at
+        return until
+
+    def jumped_forward(self, since: float, until: float) -> bool:
+        """Whether the database's clock did, between two moments."""
+        return any(since <= jump.until and jump.at <= until and jump.offset > jump.before for jump in self.jumps)
+
+    def _unmoved(self, wall_time: float) -> float:
+        """A moment of the machine's wall clock on everybody's clock."""
         if not self.wall:
-            return database_time
+            return wall_time
         # both clocks run at one rate but for a little slewing, so the nearest sample is near enough
-        at = bisect_right(self.wall, (database_time - self.wall[0][1], float("inf"))) - 1
-        return database_time - self.wall[max(at, 0)][1]
+        at = bisect_right(self.wall, (wall_time - self.wall[0][1], float("inf"))) - 1
+        return wall_time - self.wall[max(at, 0)][1]
 
 
 def read_history(folder: Path) -> History:
@@ -177,6 +224,7 @@ def read_history(folder: Path) -> History:
     for line in _lines(folder / "driver.jsonl"):
         _told_by_driver(history, line)
     history.wall.sort()
+    history.jumps.sort(key=lambda jump: jump.at)
     requests: dict[int, Request] = {}
     for line in _lines(folder / "upstream.jsonl"):
         match line.pop("event"):
@@ -191,10 +239,13 @@ def read_history(folder: Path) -> History:
         history.told.extend(Told(**line) for line in _lines(path))
     for line in _lines(folder / "account_history.jsonl"):
         states = {side: AccountState(**line[side]) if line[side] else None for side in ("before", "after")}
-        history.rows.append(RowChange(**{**line, **states, "at": history.boot_of(line["at"])}))
+        at = history.boot_of(line["at"], near=line.pop("uptime"))
+        ahead = line["began"] - history.boot_of(line["began"], near=at)
+        history.rows.append(RowChange(**{**line, **states, "at": at, "ahead": ahead}))
     for line in _lines(folder / "record_history.jsonl"):
         records = {side: RecordState(**line[side]) if line[side] else None for side in ("before", "after")}
-        history.records.append(RecordChange(**{**line, **records, "at": history.boot_of(line["at"])}))
+        at = history.boot_of(line["at"], near=line.pop("uptime"))
+        history.records.append(RecordChange(**{**line, **records, "at": at}))
     return history
 
 
@@ -207,12 +258,16 @@ def _told_by_driver(history: History, line: dict[str, Any]) -> None:
             history.faults.append(Fault(line.pop("since"), **line))
         case "clock":
             history.wall.append((at, line["ahead"]))
+        case "jump":
+            history.jumps.append(Jump(line.pop("since"), **line))
         case "account":
             history.authorizations[line["account"]] = line["authorization_hash"]
         case "hopeless":
             history.hopeless[line["account"]] = line["error_kind"]
         case "calm":
             history.calm = at
+        case "server":
+            history.server = line["what"]
         case "leak":
             history.leaked.append(line["where"])
 

@@ -18,6 +18,7 @@ class Needed:
     takeovers: int
     fenced: int
     ambiguous: int
+    jumps: int
 
     def missing(self, verdict: Verdict) -> list[str]:
         needed = {
@@ -25,6 +26,8 @@ class Needed:
             "takeovers": self.takeovers,
             "fenced-out writes": self.fenced,
             "ambiguous sends": self.ambiguous,
+            "fault: database's clock set forward": self.jumps,
+            "fault: database's clock set back": self.jumps,
         }
         return [
             f"{name}: {verdict.counts[name]}, and {least} are needed"

@@ -10,6 +10,7 @@ from sync_assets_tests.soak.history import (
     AccountState,
     Fault,
     History,
+    Jump,
     RecordChange,
     RecordState,
     Request,
@@ -38,22 +39,23 @@ class Story:
         self._note(at, "owner", name, AccountState(generation=1, **columns))
         self.history.authorizations[name] = f"hash of {name}'s"
 
-    def row(self, who: str, account: str, at: float, **columns: Any) -> None:
+    def row(self, who: str, account: str, at: float, *, ahead: float = 0.0, **columns: Any) -> None:
         before = self._rows[account]
         assert before is not None
-        self._note(at, who, account, replace(before, **columns))
+        self._note(at, who, account, replace(before, **columns), ahead)
 
     def delete(self, account: str, at: float) -> None:
         self._note(at, "owner", account, None)
 
-    def claim(self, run: str, account: str, at: float, seq: int, **columns: Any) -> None:
+    def claim(self, run: str, account: str, at: float, seq: int, *, ahead: float = 0.0, **columns: Any) -> None:
+        """A claim at a moment of everybody's clock, which the database's may be ahead of."""
         before = self._rows[account]
         assert before is not None
         tick = self.history.runs[run].tick
         died = before.status == "IN_PROGRESS"
         usual = {
             "status": "IN_PROGRESS",
-            "started_at": at,
+            "started_at": at + ahead,
             "lease": LEASE,
             "claim_seq": seq,
             "claimed_by": f"{run}/1",
@@ -62,7 +64,7 @@ class Story:
             "failures": before.failures + died,
             "error_kind": "crashed" if died else before.error_kind,
         }
-        self.row(run, account, at, **{**usual, **columns})
+        self.row(run, account, at, ahead=ahead, **{**usual, **columns})
         self.told(run, at, "claim", "ok", account, seq)
 
     def succeed(self, run: str, account: str, at: float, **columns: Any) -> None:
@@ -102,6 +104,10 @@ class Story:
     def fault(self, kind: str, at: float, run: str | None = None, until: float | None = None) -> None:
         self.history.faults.append(Fault(at, kind, run, until))
 
+    def clock_set(self, at: float, before: float, offset: float) -> None:
+        """The database's clock, which is what `claim` is told its times of."""
+        self.history.jumps.append(Jump(at, at, before, offset))
+
     def record(self, account: str, record: str, version: int, at: float, *, deleted: bool = False) -> None:
         before = self._records.get((account, record))
         synced = before.synced_version if before else None
@@ -138,9 +144,9 @@ class Story:
         }
         self.history.requests.append(Request(**{**usual, **more}))
 
-    def _note(self, at: float, who: str, account: str, after: AccountState | None) -> None:
+    def _note(self, at: float, who: str, account: str, after: AccountState | None, ahead: float = 0.0) -> None:
         rows = self.history.rows
-        rows.append(RowChange(len(rows), at, at, who, account, self._rows.get(account), after))
+        rows.append(RowChange(len(rows), at, at + ahead, who, account, self._rows.get(account), after, ahead))
         self._rows[account] = after
 
     def _note_record(self, at: float, who: str, account: str, record: str, after: RecordState, **holder: Any) -> None:

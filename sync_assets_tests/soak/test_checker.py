@@ -233,6 +233,16 @@ def _hopeless_and_yet_idle(story: Story) -> None:
     story.account("bad")
 
 
+def _stuck_on_a_clock_that_was_right_again(story: Story) -> None:
+    """Set back for 10 s only: from 23 on the lease had ended, and 23 s later nobody had come."""
+    story.clock_set(12.0, 0.0, -10.0)
+    story.clock_set(22.0, -10.0, 0.0)
+    worked(story)
+    story.run("r2", tick=101.0)
+    story.claim("r2", "a", 45.0, 2)
+    story.succeed("r2", "a", 45.1)
+
+
 @pytest.mark.parametrize(
     ("happens", "promise", "words"),
     [
@@ -248,6 +258,7 @@ def _hopeless_and_yet_idle(story: Story) -> None:
         (_limited_and_forgotten, "P9", "the upstream allows 15"),
         (_asked_again_after_a_429, "P9", "sent again after a 429"),
         (_stuck, "P3", "stuck for 47.0 s"),
+        (_stuck_on_a_clock_that_was_right_again, "P3", "stuck for 23.0 s"),
         (_handed_back_and_counted, "P5", "a failure that is none"),
         (_handed_back_with_the_tick, "P10", "handed back otherwise than it was found"),
         (_stopped_and_left_it_held, "P10", "r1 was asked to stop, ended, and left"),
@@ -272,11 +283,14 @@ def test_a_violation_is_found(happens: Callable[[Story], None], promise: str, wo
 def test_the_exit_status_tells_broken_from_vacuous_from_held() -> None:
     verdict = Verdict()
     verdict.counts.update({"takeovers": 20, "fenced-out writes": 19, "ambiguous sends": 20})
-    needed = Needed(hits=0, takeovers=20, fenced=20, ambiguous=20)
+    needed = Needed(hits=0, takeovers=20, fenced=20, ambiguous=20, jumps=1)
     text, status = report_of(verdict, needed, {"seed": "7"})
     assert status == 3
     assert "fenced-out writes: 19, and 20 are needed" in text
     verdict.counts["fenced-out writes"] += 1
+    text, status = report_of(verdict, needed, {})
+    assert status == 3, "the database's clock was not set"
+    verdict.counts.update({"fault: database's clock set forward": 1, "fault: database's clock set back": 1})
     assert report_of(verdict, needed, {})[1] == 0
     verdict.hold("P1", condition=False, what="it was worked twice")
     text, status = report_of(verdict, needed, {})

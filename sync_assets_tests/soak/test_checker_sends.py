@@ -11,6 +11,31 @@ from sync_assets_tests.soak.checker import check
 from sync_assets_tests.soak.story import Story, done, taken_over, worked
 
 
+def _taken_over_after_a_jump(story: Story) -> None:
+    """`r1` claims `a` at 10 for 3 s; at 11 the database's clock is set 5 s forward, and at 11.5 `r2` takes over."""
+    story.run("r1")
+    story.run("r2", tick=101.0)
+    story.account("a")
+    story.record("a", "r", 5, 1.0)
+    story.record("a", "s", 6, 1.0)
+    story.claim("r1", "a", 10.0, 1)
+    story.clock_set(11.0, 0.0, 5.0)
+    story.claim("r2", "a", 11.5, 2, ahead=5.0)
+    for record, version in (("r", 5), ("s", 6)):
+        story.send(2, "a", record, version, 11.6)
+        story.acknowledge("r2", "a", record, version, 11.7)
+    story.succeed("r2", "a", 11.8)
+
+
+def test_what_a_jump_of_the_databases_clock_explains_is_counted_and_no_violation() -> None:
+    story = Story()
+    _taken_over_after_a_jump(story)
+    story.send(1, "a", "r", 5, 12.9, verdict="stale")
+    verdict = check(story.history)
+    assert verdict.violations == []
+    assert verdict.counts["requests of a claim that a jump of the database's clock had ended"] == 1
+
+
 def _sent_after_the_takeover(story: Story) -> None:
     taken_over(story)
     story.send(1, "a", "s", 6, 14.5)
@@ -27,6 +52,19 @@ def _sent_long_after_a_pause(story: Story) -> None:
     taken_over(story)
     story.fault("pause", 10.2, "r1", 15.0)
     story.send(1, "a", "s", 6, 16.5)
+
+
+def _sent_after_a_lease_that_a_jump_had_ended(story: Story) -> None:
+    """The clock went forward, so `r2` was right to take over; but `r1` may not go on for longer than its own lease."""
+    _taken_over_after_a_jump(story)
+    story.send(1, "a", "s", 6, 13.2)
+
+
+def _sent_after_a_takeover_that_no_jump_explains(story: Story) -> None:
+    """Set back during the claim, not forward."""
+    taken_over(story)
+    story.clock_set(10.5, 8.0, 0.0)
+    story.send(1, "a", "s", 6, 14.5)
 
 
 def _sent_after_its_own_settle(story: Story) -> None:
@@ -113,6 +151,8 @@ def _ended_without_a_word(story: Story) -> None:
         (_sent_after_the_takeover, "P1", "sent after its claim had ended"),
         (_sent_twice_after_a_pause, "P1", "sent after its claim had ended"),
         (_sent_long_after_a_pause, "P1", "sent after its claim had ended"),
+        (_sent_after_a_lease_that_a_jump_had_ended, "P1", "sent after its claim had ended"),
+        (_sent_after_a_takeover_that_no_jump_explains, "P1", "sent after its claim had ended"),
         (_sent_after_its_own_settle, "P1", "sent after its claim had ended"),
         (_sent_for_another, "P1", "under another account's claim"),
         (_another_key, "P8", "before it was"),

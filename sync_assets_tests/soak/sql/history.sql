@@ -7,6 +7,7 @@ CREATE TABLE soak.account_history (
     number   bigserial PRIMARY KEY,
     at       float8 NOT NULL,  -- clock_timestamp(), seconds since the epoch
     began    float8 NOT NULL,  -- now(): what the claim measures leases with
+    uptime   float8,           -- the machine's, in hundredths of a second: tells by which clock the two were read
     who      text NOT NULL,    -- the login role: each run has its own
     account  text NOT NULL,
     before   jsonb,
@@ -16,6 +17,7 @@ CREATE TABLE soak.account_history (
 CREATE TABLE soak.record_history (
     number   bigserial PRIMARY KEY,
     at       float8 NOT NULL,
+    uptime   float8,
     who      text NOT NULL,
     account  text NOT NULL,
     record   text NOT NULL,
@@ -24,6 +26,11 @@ CREATE TABLE soak.record_history (
     holder_seq    bigint,      -- whose the account was at this moment
     holder_status text
 );
+
+-- Of a clock that nobody sets, and this server's least of all; none where the system has no such file.
+CREATE FUNCTION soak.uptime() RETURNS float8 LANGUAGE sql VOLATILE AS $$
+    SELECT split_part(pg_catalog.pg_read_file('/proc/uptime', 0, 100, true), ' ', 1)::float8
+$$;
 
 CREATE FUNCTION soak.account_state(account sync.account_config) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
@@ -44,8 +51,8 @@ $$;
 -- As their owner: the runs have no rights here.
 CREATE FUNCTION soak.note_account() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
-    INSERT INTO soak.account_history (at, began, who, account, before, after)
-    VALUES (extract(epoch FROM clock_timestamp()), extract(epoch FROM now()), session_user,
+    INSERT INTO soak.account_history (at, began, uptime, who, account, before, after)
+    VALUES (extract(epoch FROM clock_timestamp()), extract(epoch FROM now()), soak.uptime(), session_user,
         CASE WHEN TG_OP = 'DELETE' THEN OLD.account_id ELSE NEW.account_id END,
         CASE WHEN TG_OP <> 'INSERT' THEN soak.account_state(OLD) END,
         CASE WHEN TG_OP <> 'DELETE' THEN soak.account_state(NEW) END);
@@ -57,8 +64,8 @@ CREATE FUNCTION soak.note_record() RETURNS trigger LANGUAGE plpgsql SECURITY DEF
 DECLARE
     changed sync.account_record := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 BEGIN
-    INSERT INTO soak.record_history (at, who, account, record, before, after, holder_seq, holder_status)
-    SELECT extract(epoch FROM clock_timestamp()), session_user, changed.account_id, changed.record_id,
+    INSERT INTO soak.record_history (at, uptime, who, account, record, before, after, holder_seq, holder_status)
+    SELECT extract(epoch FROM clock_timestamp()), soak.uptime(), session_user, changed.account_id, changed.record_id,
         CASE WHEN TG_OP <> 'INSERT' THEN soak.record_state(OLD) END,
         CASE WHEN TG_OP <> 'DELETE' THEN soak.record_state(NEW) END,
         (SELECT claim_seq FROM sync.account_config WHERE account_id = changed.account_id),
